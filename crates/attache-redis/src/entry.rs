@@ -132,14 +132,9 @@ pub fn entries(reply: Value) -> Result<Vec<Entry>, RedisError> {
     Ok(all)
 }
 
-/// The reply to `XAUTOCLAIM`: where to go on, and the entries.
-pub fn claimed(reply: Value) -> Result<(String, Vec<Entry>), RedisError> {
-    let Value::Array(parts) = reply else { return Err(unexpected("a claim that is not a list")) };
-    let mut parts = parts.into_iter();
-    let (Some(next), Some(entries)) = (parts.next(), parts.next()) else {
-        return Err(unexpected("half a claim"));
-    };
-    Ok((text(next)?, list(entries)?))
+/// The reply to `XCLAIM`: the entries that were taken over.
+pub fn claimed(reply: Value) -> Result<Vec<Entry>, RedisError> {
+    list(reply)
 }
 
 /// The reply to `XPENDING` with a range: each id, with how often the entry was delivered.
@@ -184,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_says_where_to_go_on_and_skips_deleted_entries() {
+    fn a_claim_skips_deleted_entries() {
         let one = Value::Array(vec![string("1-0"), Value::Array(vec![])]);
-        let reply = Value::Array(vec![string("0-0"), Value::Array(vec![one, Value::Nil])]);
-        let (next, entries) = claimed(reply).unwrap();
-        assert_eq!((next.as_str(), entries.len()), ("0-0", 1));
+        let entries = claimed(Value::Array(vec![one, Value::Nil])).unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), ["1-0"]);
+        assert!(claimed(string("x")).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use attache_core::{Agent, BoxAgent, Rights};
+use attache_core::{Agent, BoxAgent, Options, Rights};
 use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, Error};
 use futures::stream::BoxStream;
@@ -57,7 +57,11 @@ pub struct NamedAgent {
     pub(crate) card_changes: Option<CardChanges>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) limits: Option<Limits>,
+    pub(crate) service_changes: Option<ServiceChanges>,
 }
+
+/// Changes how messages and turns of one agent are processed.
+pub(crate) type ServiceChanges = Box<dyn FnOnce(&mut Options) + Send>;
 
 impl NamedAgent {
     /// An agent with the authentication and the limits of the server.
@@ -70,6 +74,7 @@ impl NamedAgent {
             card_changes: None,
             authenticator: None,
             limits: None,
+            service_changes: None,
         }
     }
 
@@ -112,6 +117,12 @@ impl NamedAgent {
     /// its total number of requests.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
+        self
+    }
+
+    /// Changes how messages and turns of this agent are processed. What is not changed is as for the server.
+    pub fn service_options(mut self, change: impl FnOnce(&mut Options) + Send + 'static) -> Self {
+        self.service_changes = Some(Box::new(change));
         self
     }
 }
@@ -198,6 +209,12 @@ impl Agents {
     /// The card of an agent, as the server completes it.
     pub fn card(&self, name: &str) -> Option<Arc<AgentCard>> {
         self.get(name).map(|http| http.dispatcher().service().card())
+    }
+
+    /// Changes the limits on callers that the agents without limits of their own share. The new limits apply to requests that arrive
+    /// from now on.
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.blueprint.limits.set_callers(limits);
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<HttpService> {

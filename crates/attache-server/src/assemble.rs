@@ -62,10 +62,14 @@ impl Blueprint {
     }
 
     /// An agent with a name, below the path of agents.
-    pub(crate) fn named(&self, name: &str, agent: NamedAgent) -> Result<HttpService, SetupError> {
+    pub(crate) fn named(&self, name: &str, mut agent: NamedAgent) -> Result<HttpService, SetupError> {
         let base = format!("{}{}/{name}", self.base, agents::PATH);
+        let mut service = self.service.clone();
+        if let Some(change) = agent.service_changes.take() {
+            change(&mut service);
+        }
         // The agent at the root deletes old tasks, for all agents.
-        let service = self.service.clone().agent_name(Some(name.into())).retention(Retention::default());
+        let service = service.agent_name(Some(name.into())).retention(Retention::default());
         self.assemble(&base, service, agent, RootParts::default())
     }
 

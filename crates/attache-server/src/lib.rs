@@ -45,6 +45,9 @@ pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
 pub use crate::transport::descriptors::raise_file_limit;
 #[cfg(feature = "redis")]
 pub use crate::transport::redis::RedisStreams;
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub use crate::transport::redis::{ParsedEntry, parse_entry};
 pub use crate::transport::{Listening, LocalAddress, stop_signal};
 pub use attache_outbound::{IpNet, Policy};
 #[cfg(feature = "redis")]

@@ -30,8 +30,8 @@ use crate::signing;
 use crate::transport::Listener;
 use crate::transport::stdio::Pipe;
 use crate::{
-    Cors, FallbackAccess, HttpService, Listening, LocalAddress, PushOptions, ServerOptions, Tls, TlsError,
-    is_loopback_url,
+    Cors, FallbackAccess, HttpService, Limits, Listening, LocalAddress, PushOptions, ServerOptions, Tls,
+    TlsError, is_loopback_url,
 };
 
 /// Why a server could not start or had to stop.
@@ -96,6 +96,8 @@ pub struct Server<A> {
     push: PushOptions,
     push_offered: Option<bool>,
     authenticator: Option<Arc<dyn Authenticator>>,
+    root_authenticator: Option<Arc<dyn Authenticator>>,
+    root_limits: Option<Limits>,
     card_updates: Option<BoxStream<'static, AgentCard>>,
     card_changes: Option<CardChanges>,
     fallback: Option<FallbackHandler>,
@@ -138,6 +140,8 @@ impl<A: Agent> Server<A> {
             push: PushOptions::default(),
             push_offered: None,
             authenticator: None,
+            root_authenticator: None,
+            root_limits: None,
             card_updates: None,
             card_changes: None,
             fallback: None,
@@ -247,6 +251,19 @@ impl<A: Agent> Server<A> {
     /// An [`Identity`](attache_core::Identity) in the extensions of a request is then ignored.
     pub fn authenticate(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
+        self
+    }
+
+    /// Authenticates the callers of the agent at the root in its own way. The named agents keep the authentication of the server.
+    pub fn authenticate_root(mut self, authenticator: impl Authenticator) -> Self {
+        self.root_authenticator = Some(Arc::new(authenticator));
+        self
+    }
+
+    /// Gives the callers of the agent at the root limits of their own, as [`NamedAgent::limits`] does for a named agent.
+    /// [`HttpService::set_limits`] then changes these, and [`Agents::set_limits`] those of the named agents.
+    pub fn limit_root(mut self, limits: Limits) -> Self {
+        self.root_limits = Some(limits);
         self
     }
 
@@ -525,8 +542,9 @@ impl<A: Agent> Server<A> {
             extended: self.extended,
             card_updates: self.card_updates,
             card_changes: self.card_changes,
-            authenticator: None,
-            limits: None,
+            authenticator: self.root_authenticator,
+            limits: self.root_limits,
+            service_changes: None,
         };
         Ok(blueprint.root(agent, root)?)
     }

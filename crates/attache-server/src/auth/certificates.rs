@@ -89,7 +89,9 @@ impl Authenticator for CertificateCallers {
             Some(identity) => Verdict::Known(identity.clone()),
             None => {
                 let subject: String = certificate.subject.chars().take(200).collect();
-                Verdict::Denied(Denied::Wrong(format!("the certificate of `{subject}` belongs to nobody")))
+                Verdict::Denied(Denied::Wrong(format!(
+                    "the certificate of `{subject}` belongs to no known caller"
+                )))
             }
         }
     }

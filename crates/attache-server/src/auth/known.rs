@@ -160,10 +160,10 @@ impl KnownCallers {
 
 impl Authenticator for KnownCallers {
     fn authenticate<'a>(&'a self, head: Head<'a>) -> Verdict<'a> {
-        let mut came_with_something = false;
+        let mut has_credential = false;
         if !self.bearers.is_empty() || !self.passwords.is_empty() {
             for value in head.headers.get_all(AUTHORIZATION) {
-                came_with_something = true;
+                has_credential = true;
                 if let Some(identity) = self.authorized(value.as_bytes()) {
                     return Verdict::Known(identity.clone());
                 }
@@ -171,14 +171,14 @@ impl Authenticator for KnownCallers {
         }
         for (place, known) in &self.api_keys {
             for key in place.keys(head) {
-                came_with_something = true;
+                has_credential = true;
                 if let Some(identity) = known.get(&self.digest(&key)) {
                     return Verdict::Known(identity.clone());
                 }
             }
         }
-        Verdict::Denied(if came_with_something {
-            Denied::Wrong("a credential that belongs to nobody".to_owned())
+        Verdict::Denied(if has_credential {
+            Denied::Wrong("an unknown credential".to_owned())
         } else {
             Denied::Missing
         })

@@ -73,6 +73,11 @@ impl SharedLimits {
         Self::with_admission(limits, self.load.clone(), self.request_log.clone())
     }
 
+    /// Changes the limits on callers.
+    pub(crate) fn set_callers(&self, limits: Limits) {
+        self.admission.set_limits(limits);
+    }
+
     fn with_admission(limits: Limits, load: Arc<Load>, request_log: Arc<Threshold>) -> Self {
         let admission = Arc::new(Admission::new(limits));
         let maintenance = tokio::spawn(admission.clone().run_maintenance());
@@ -89,7 +94,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) query: Option<&'a str>,
     pub(crate) peer: &'a Peer,
-    /// The address that limits apply to: the peer's, or the one that a trusted proxy names.
+    /// The address that limits apply to: the peer's, or that in the header of a trusted proxy.
     pub(crate) address: Option<IpAddr>,
     /// What the request asks for, for the audit log.
     pub(crate) target: Target<'a>,
@@ -148,7 +153,7 @@ pub(crate) struct Admitted {
 
 /// Why a request was not admitted.
 pub(crate) enum Rejection {
-    /// The caller is not who it has to be.
+    /// Authentication failed.
     Denied(Denied),
     /// The caller is over a limit.
     Limited(Error),

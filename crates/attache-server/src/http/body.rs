@@ -171,6 +171,19 @@ pub(crate) async fn read<B>(body: B, limit: usize, timeout: Duration) -> Result<
 where
     B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
+    read_announced(body, limit, timeout, |_| 0).await
+}
+
+/// The same for a body whose first bytes announce how long it is: one that announces too much is refused at once.
+pub(crate) async fn read_announced<B>(
+    body: B,
+    limit: usize,
+    timeout: Duration,
+    announced_by: fn(&[u8]) -> usize,
+) -> Result<Bytes, Error>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError>,
+{
     let too_large = || {
         let text = format!("the body is larger than {limit} bytes");
         Error::new(ErrorKind::PayloadTooLarge, text).with("limit", limit)
@@ -188,7 +201,7 @@ where
             let frame = frame.map_err(BodyError::into_error)?;
             let Ok(data) = frame.into_data() else { continue };
             let read = rest.as_ref().map_or(first.len(), BytesMut::len);
-            if read + data.len() > limit {
+            if read + data.len() > limit || read == 0 && announced_by(&data) > limit {
                 return Err(too_large());
             }
             if read == 0 {

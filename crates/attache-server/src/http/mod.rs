@@ -108,6 +108,10 @@ pub struct InProgress {
     pub turns: usize,
     /// The requests that are not answered to the end, among them open streams.
     pub requests: usize,
+    /// How many requests have begun since the start.
+    pub begun: u64,
+    /// The requests for permission that wait for an answer.
+    pub questions: usize,
 }
 
 impl HttpService {
@@ -183,8 +187,11 @@ impl HttpService {
     /// What the server works on at the moment.
     pub fn in_progress(&self) -> InProgress {
         let named = self.named();
-        let turns = named.values().chain([self]).map(|http| http.0.dispatcher.service().running_turns());
-        InProgress { turns: turns.sum(), requests: self.0.dispatcher.load().requests() }
+        let services = || named.values().chain([self]).map(|http| http.0.dispatcher.service());
+        let turns = services().map(attache_core::Service::running_turns).sum();
+        let questions = services().map(attache_core::Service::open_questions).sum();
+        let load = self.0.dispatcher.load();
+        InProgress { turns, requests: load.requests(), begun: load.begun(), questions }
     }
 
     /// The same service for a caller that is already known, such as the process itself. Its requests need no credentials.
@@ -281,8 +288,11 @@ impl HttpService {
             Some(_) => Filtered::Accepted(None),
             None => {
                 let has_body = !body.is_end_stream() && body.size_hint().exact() != Some(0);
-                let authenticated = || self.authenticates(&head);
-                self.0.filter.check(route.purpose(), &head, has_body, authenticated)
+                // No page in a browser can open a Unix socket, and a name without a dot is no public one: gRPC clients have invented ones.
+                let is_invented =
+                    |host: &str| peer.process.is_some() && !host.contains('.') && !host.contains(':');
+                let answers_to = |host: &str| is_invented(host) || self.authenticates(&head);
+                self.0.filter.check(route.purpose(), &head, has_body, answers_to)
             }
         };
         let fallback_access = self.fallback_access(&route, &head);
@@ -501,7 +511,7 @@ impl HttpService {
         Some(access(head))
     }
 
-    /// Whether the server accepts messages: until it is told to stop.
+    /// Whether the server accepts messages: until it begins to stop.
     fn readiness(&self) -> Response<Body> {
         let (status, text) = match self.0.dispatcher.is_stopping() {
             false => (StatusCode::OK, r#"{"status":"ready"}"#),

@@ -72,6 +72,6 @@ pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
 /// The error for a path that does not exist.
 pub(crate) fn no_such_path(path: &str) -> Error {
     let path: String = path.chars().take(128).collect();
-    let text = format!("there is nothing at `{path}`: the card at `{}` says what is where", card::PATH);
+    let text = format!("there is nothing at `{path}`: the card at `{}` lists the endpoints", card::PATH);
     Error::new(ErrorKind::MethodNotFound, text)
 }

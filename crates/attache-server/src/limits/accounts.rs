@@ -30,6 +30,8 @@ const MAX_ACCOUNTS: usize = 8 * 1024;
 pub(super) enum Holder {
     Principal(Arc<str>),
     Address(IpAddr),
+    /// All connections without an address: Unix sockets, standard input and output, Redis.
+    NoAddress,
 }
 
 /// How much of its limits one caller uses.

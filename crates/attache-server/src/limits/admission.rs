@@ -77,11 +77,14 @@ impl Admission {
     /// Charges a request to its address. Returns the account of the address, if limits apply to it.
     pub(crate) fn check_address(&self, address: Option<IpAddr>) -> Result<Option<Arc<Account>>, Error> {
         let limits = self.limits.load();
-        let Some(address) = address.filter(|address| limits.limit_loopback || !address.is_loopback()) else {
+        // What has no address is on this machine, or authenticates itself.
+        let is_exempt = address.is_none_or(|address| address.is_loopback()) && !limits.limit_loopback;
+        if is_exempt {
             return Ok(None);
-        };
+        }
+        let holder = address.map_or(Holder::NoAddress, |address| Holder::Address(address::network(address)));
         let now = self.now();
-        let account = self.accounts.of(Holder::Address(address::network(address)), now);
+        let account = self.accounts.of(holder, now);
         if let Some(per_second) = limits.requests_per_second_per_address {
             let pace = Pace::new(per_second, limits.burst_per_address);
             let wait = account.requests.pass(pace, now);
@@ -124,7 +127,8 @@ impl Admission {
         }
         let (limit, name) = (quota.limit, resource.name());
         Box::pin(quota.acquire()).await.map(Some).map_err(|_| {
-            let text = format!("at most {limit} {name} of yours go on at once: wait for one to end");
+            let text =
+                format!("at most {limit} concurrent {name} are allowed for each caller: wait for one to end");
             Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(RETRY_AFTER)
         })
     }
@@ -156,7 +160,7 @@ impl Admission {
         self.accounts.sweep(now, |holder, count| {
             let address = match holder {
                 Some(Holder::Address(address)) => Some(*address),
-                Some(Holder::Principal(_)) | None => None,
+                Some(Holder::Principal(_) | Holder::NoAddress) | None => None,
             };
             audit::log_suppressed(address, count);
         });

@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,15 +26,23 @@ pub(crate) struct Load {
     requests: AtomicUsize,
     /// Requests that wait for their bodies.
     waiting: AtomicUsize,
+    /// How many requests have begun since the start.
+    begun: AtomicU64,
 }
 
 impl Load {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, requests: AtomicUsize::new(0), waiting: AtomicUsize::new(0) })
+        Arc::new(Self {
+            limit,
+            requests: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+        })
     }
 
     /// Counts a request. `None` if the limit is reached.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<InFlight> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let before = self.requests.fetch_add(1, Ordering::Relaxed);
         let request = InFlight(self.clone());
         // A request beyond the limit is dropped here, which uncounts it.
@@ -44,6 +52,11 @@ impl Load {
     /// The number of requests, with those that wait for their bodies.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many requests have begun since the start.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Counts a request that waits for its body. `None` if the limit is reached.

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use attache_core::{Identity, Permit, StreamItem};
 use attache_protocol::jsonrpc::{self, Call, Id};
-use attache_protocol::{Dialect, Error, ErrorKind, Operation};
+use attache_protocol::{Error, ErrorKind, Operation};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -124,7 +124,7 @@ impl Frame {
 pub(crate) struct Answer {
     state: State,
     log: Option<Box<RequestLine>>,
-    /// Held until the response was written. Streams have permits of their own.
+    /// Held until the response was written. Streams have a permit of their own.
     _guards: Option<(InFlight, Option<Permit>)>,
 }
 
@@ -153,7 +153,7 @@ impl Answer {
                 State::Ready(Frame { payload: body, kind: FrameKind::Response })
             }
             JsonRpcResponse::Error { body, .. } => {
-                let kind = match Call::parse(request).is_ok_and(|call| is_streaming(&call.method)) {
+                let kind = match Call::parse(request).is_ok_and(|call| is_streaming(&call)) {
                     true => FrameKind::Failure,
                     false => FrameKind::Response,
                 };
@@ -257,23 +257,9 @@ impl Answer {
     }
 }
 
-/// Whether a method is answered with a stream, in any generation of the protocol.
-pub(crate) fn is_streaming(method: &str) -> bool {
-    match Operation::from_name(method).or_else(|| Dialect::operation(method)) {
-        Some(Operation::SendStreamingMessage | Operation::SubscribeToTask) => true,
-        Some(
-            Operation::SendMessage
-            | Operation::GetTask
-            | Operation::ListTasks
-            | Operation::CancelTask
-            | Operation::CreateTaskPushNotificationConfig
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard,
-        )
-        | None => false,
-    }
+/// Whether a request is answered with a stream, in any version of the protocol.
+pub(crate) fn is_streaming(call: &Call<'_>) -> bool {
+    Operation::of_method(&call.method).is_some_and(Operation::is_streaming)
 }
 
 /// An event as a JSON-RPC response, with its number.
@@ -293,7 +279,7 @@ pub(crate) fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8>
 impl Channel {
     /// Answers one request.
     pub(crate) async fn answer(&self, request: &[u8]) -> Answer {
-        let headers = match merged_headers(&self.headers, request) {
+        let headers = match merged_headers(&self.headers, request, self.http.options().max_headers) {
             Ok(headers) => headers,
             Err(error) => return Answer::error(&Call::peek_id(request), &error),
         };
@@ -341,7 +327,8 @@ impl Channel {
             }
         };
         // A stream counts against the caller's streams, no longer against its requests.
-        answer._guards = in_flight.filter(|_| !answer.is_stream()).map(|in_flight| (in_flight, permit));
+        let permit = permit.filter(|_| !answer.is_stream());
+        answer._guards = in_flight.map(|in_flight| (in_flight, permit));
         answer.log = log.map(|log| log.answered(200));
         answer
     }
@@ -420,19 +407,29 @@ pub(crate) fn named_agent(http: &HttpService, headers: &HeaderMap) -> Result<Opt
 }
 
 /// The headers of the connection, replaced by those that the request has itself.
-fn merged_headers<'a>(connection: &'a HeaderMap, request: &[u8]) -> Result<Cow<'a, HeaderMap>, Error> {
-    let Some(own) = own_headers(request)? else { return Ok(Cow::Borrowed(connection)) };
+fn merged_headers<'a>(
+    connection: &'a HeaderMap,
+    request: &[u8],
+    limit: usize,
+) -> Result<Cow<'a, HeaderMap>, Error> {
+    let Some(own) = own_headers(request, limit)? else { return Ok(Cow::Borrowed(connection)) };
     let mut merged = connection.clone();
     for (name, value) in own {
         if let Some(name) = name {
-            merged.insert(name, value);
+            merged.try_insert(name, value).map_err(|_| too_large(limit))?;
         }
     }
     Ok(Cow::Owned(merged))
 }
 
-/// The headers in the member `headers` of a request. A request that is no JSON object has none: what is wrong with it is reported later.
-pub(crate) fn own_headers(request: &[u8]) -> Result<Option<HeaderMap>, Error> {
+fn too_large(limit: usize) -> Error {
+    let text = format!("`headers` must have at most {limit} bytes");
+    Error::new(ErrorKind::PayloadTooLarge, text).with("limit", limit)
+}
+
+/// The headers in the member `headers` of a request, at most `limit` bytes of names and values. A request that is no JSON object has
+/// none: what is wrong with it is reported later.
+pub(crate) fn own_headers(request: &[u8], limit: usize) -> Result<Option<HeaderMap>, Error> {
     // Most requests have none, and are not parsed twice.
     if !contains(request, "\"headers\"") {
         return Ok(None);
@@ -443,7 +440,14 @@ pub(crate) fn own_headers(request: &[u8]) -> Result<Option<HeaderMap>, Error> {
         headers: Option<Headers>,
     }
     match serde_json::from_slice(request) {
-        Ok(WithHeaders { headers }) => Ok(headers.map(|Headers(headers)| headers)),
+        Ok(WithHeaders { headers: None }) => Ok(None),
+        Ok(WithHeaders { headers: Some(Headers(headers)) }) => {
+            let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+            match headers.iter().map(size).sum::<usize>() > limit {
+                true => Err(too_large(limit)),
+                false => Ok(Some(headers)),
+            }
+        }
         Err(error) if error.is_data() => {
             let text = format!("`headers` must be an object of strings, each name once: {error}");
             Err(Error::new(ErrorKind::InvalidRequest, text))
@@ -481,7 +485,10 @@ impl<'de> Deserialize<'de> for Headers {
                     let value = HeaderValue::from_str(&value).map_err(|_| {
                         A::Error::custom(format!("the value of `{shown}` is not one of a header"))
                     })?;
-                    if headers.insert(name, value).is_some() {
+                    // A map of headers holds a limited number of them.
+                    let earlier =
+                        headers.try_insert(name, value).map_err(|_| A::Error::custom("too many headers"))?;
+                    if earlier.is_some() {
                         return Err(A::Error::custom(format!("`{shown}` is there twice")));
                     }
                 }
@@ -503,7 +510,7 @@ mod tests {
         connection.insert("authorization", HeaderValue::from_static("Bearer one"));
         connection.insert("a2a-version", HeaderValue::from_static("1.0"));
         let merged = |request: &str| {
-            let headers = merged_headers(&connection, request.as_bytes()).unwrap();
+            let headers = merged_headers(&connection, request.as_bytes(), 100).unwrap();
             ["authorization", "a2a-version"].map(|name| headers.get(name).cloned())
         };
         let (one, other, version) = ("Bearer one", "Bearer two", Some(HeaderValue::from_static("1.0")));
@@ -524,12 +531,25 @@ mod tests {
             r#"{"headers": {"a b": "c"}}"#,
             r#"{"headers": {"a": "b\n"}}"#,
         ] {
-            let error = own_headers(request.as_bytes()).unwrap_err();
+            let error = own_headers(request.as_bytes(), 100).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{request}");
         }
         for request in ["", "[", "[1]", "{\"headers\"", r#"{"headers": null}"#] {
-            assert!(own_headers(request.as_bytes()).unwrap().is_none(), "{request}");
+            assert!(own_headers(request.as_bytes(), 100).unwrap().is_none(), "{request}");
         }
+    }
+
+    #[test]
+    fn headers_of_a_frame_have_the_limit_of_headers() {
+        let request = |count: usize| {
+            let members: Vec<_> = (0..count).map(|i| format!("\"x{i:05}\":\"\"")).collect();
+            format!("{{\"headers\":{{{}}}}}", members.join(","))
+        };
+        assert_eq!(own_headers(request(10).as_bytes(), 60).unwrap().unwrap().len(), 10);
+        let error = own_headers(request(11).as_bytes(), 60).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PayloadTooLarge);
+        // More than a map of headers can hold.
+        assert!(own_headers(request(40_000).as_bytes(), usize::MAX).is_err());
     }
 
     #[test]
@@ -542,15 +562,5 @@ mod tests {
             }
         }
         assert_eq!(Frame { payload: b"{}".to_vec(), kind: FrameKind::Response }.id(), b"null");
-    }
-
-    #[test]
-    fn methods_of_every_generation_are_known_to_be_streams() {
-        for method in ["SendStreamingMessage", "SubscribeToTask", "message/stream", "tasks/resubscribe"] {
-            assert!(is_streaming(method), "{method}");
-        }
-        for method in ["SendMessage", "message/send", "tasks/get", CARD_METHOD, ""] {
-            assert!(!is_streaming(method), "{method}");
-        }
     }
 }

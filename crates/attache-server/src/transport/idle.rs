@@ -79,6 +79,8 @@ pub(crate) struct Activity {
     began: Instant,
     /// Whether the client does not accept what is written.
     blocked: AtomicBool,
+    /// Whether it is never closed to make room.
+    is_kept: AtomicBool,
     /// Whether it must close at once to make room.
     evicted: AtomicBool,
     close: Notify,
@@ -96,6 +98,7 @@ impl Activity {
             progress: AtomicU64::new(0),
             began,
             blocked: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
             close: Notify::new(),
         };
@@ -144,8 +147,16 @@ impl Activity {
         self.close.notify_one();
     }
 
+    /// Never closes the connection to make room: the server ends with this client.
+    pub(crate) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
     /// The time of the last progress, if the client has to act next: send the rest of a request, or read a response.
     fn waits_since(&self) -> Option<u64> {
+        if self.is_kept.load(Ordering::Relaxed) {
+            return None;
+        }
         let at_work = self.busy.load(Ordering::Relaxed) > self.awaited.load(Ordering::Relaxed);
         let waits = !at_work || self.blocked.load(Ordering::Relaxed);
         waits.then(|| self.progress.load(Ordering::Relaxed))
@@ -446,6 +457,16 @@ mod tests {
         assert!(futures::FutureExt::now_or_never(connections.gone()).is_none());
         drop(member);
         connections.gone().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_the_server_ends_with_is_not_closed_for_a_new_one() {
+        let connections = Connections::new(2, Duration::from_secs(30));
+        let (kept, other) = (later(&connections).await, later(&connections).await);
+        kept.activity().keep();
+        kept.activity().wrote(false);
+        let third = later(&connections).await;
+        assert_eq!(evicted(&[&kept, &other, &third]), [false, true, false]);
     }
 
     #[tokio::test(start_paused = true)]

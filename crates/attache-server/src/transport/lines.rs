@@ -29,7 +29,9 @@ const READ: usize = 16 * 1024;
 const WRITE: usize = 64 * 1024;
 
 /// Serves one connection until the client closes it or the server stops.
-pub(super) async fn serve<S>(stream: S, channel: &Channel, member: &Member)
+///
+/// `gone` completes when the client has closed both directions, as far as the stream can tell.
+pub(super) async fn serve<S>(stream: S, channel: &Channel, member: &Member, gone: impl Future<Output = ()>)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -43,7 +45,7 @@ where
         );
     let mut writing = pin!(write(writer, unwritten));
     tokio::select! {
-        () = answer_all(channel, Some(member), received, lines, encode) => {}
+        () = answer_all(channel, Some(member), received, gone, lines, encode) => {}
         // The client does not read any more: its requests and streams end. Tasks go on.
         () = &mut writing => return,
     }

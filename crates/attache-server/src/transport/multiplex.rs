@@ -38,23 +38,28 @@ pub(super) enum Received {
 
 /// Answers the requests of one connection until the client sends no more, the server stops, or it needs the connection for another client.
 ///
+/// A client that sends no more may go on reading: requests that were received are answered. `gone` completes when it does not read either.
+///
 /// Dropping it ends the requests and streams that are not answered yet.
 pub(super) async fn answer_all<F>(
     channel: &Channel,
     member: Option<&Member>,
     received: impl Stream<Item = Received>,
+    gone: impl Future<Output = ()>,
     frames: mpsc::Sender<F>,
     encode: fn(Frame) -> F,
 ) {
     let limit = usize::try_from(channel.http.options().streams_per_connection()).unwrap_or(usize::MAX);
     let activity = member.map(Member::activity);
     let mut received = pin!(received.fuse());
+    let mut gone = pin!(gone);
     let mut running = FuturesUnordered::new();
     let mut is_open = true;
     while is_open || !running.is_empty() {
-        tokio::select! {
+        // An error for which the client has no request in progress, and whether the connection ends with it.
+        let (error, is_last) = tokio::select! {
             next = received.next(), if is_open => match next {
-                Some(Received::Nothing) => {}
+                Some(Received::Nothing) => continue,
                 Some(Received::Request(request)) => {
                     let deadline = Instant::now() + MAX_WAIT;
                     while running.len() >= limit {
@@ -64,24 +69,36 @@ pub(super) async fn answer_all<F>(
                         }
                     }
                     if running.len() >= limit {
-                        write(Answer::error(&Call::peek_id(&request), &too_many(limit)), &frames, encode).await;
+                        (Answer::error(&Call::peek_id(&request), &too_many(limit)), false)
+                    } else {
+                        let (busy, frames) = (activity.as_ref().map(Busy::new), frames.clone());
+                        running.push(async move {
+                            write(channel.answer(&request).await, &frames, encode).await;
+                            drop(busy);
+                        });
                         continue;
                     }
-                    let (busy, frames) = (activity.as_ref().map(Busy::new), frames.clone());
-                    running.push(async move {
-                        write(channel.answer(&request).await, &frames, encode).await;
-                        drop(busy);
-                    });
                 }
-                Some(Received::Broken(error)) => {
-                    write(Answer::error(&Id::NULL, &error), &frames, encode).await;
-                    is_open = false;
-                }
+                Some(Received::Broken(error)) => (Answer::error(&Id::NULL, &error), true),
                 Some(Received::Closed) => return,
-                // The client may go on reading. Requests that were received are answered.
-                None => is_open = false,
+                None => {
+                    is_open = false;
+                    continue;
+                }
             },
-            Some(()) = running.next(), if !running.is_empty() => {}
+            Some(()) = running.next(), if !running.is_empty() => continue,
+            () = &mut gone, if !is_open => return,
+            () = closing(member) => {
+                if member.is_some_and(Member::is_evicted) {
+                    return;
+                }
+                is_open = false;
+                continue;
+            }
+        };
+        tokio::select! {
+            () = write(error, &frames, encode) => is_open = !is_last,
+            // A client that does not read its errors holds up neither the end of the server nor another client.
             () = closing(member) => {
                 if member.is_some_and(Member::is_evicted) {
                     return;
@@ -110,6 +127,53 @@ pub(super) async fn closing(member: Option<&Member>) {
 }
 
 fn too_many(limit: usize) -> Error {
-    let text = format!("at most {limit} requests of one connection go on at once: wait for one to end");
+    let text =
+        format!("at most {limit} concurrent requests are allowed on one connection: wait for one to end");
     Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(MAX_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_core::Echo;
+    use futures::stream;
+    use http::HeaderMap;
+
+    use super::super::exchange::EstablishedCaller;
+    use super::super::idle::Connections;
+    use super::*;
+    use crate::{Peer, Server};
+
+    async fn channel() -> Channel {
+        let listening = Server::new(Echo).bind("127.0.0.1:0").listen().await.unwrap();
+        Channel {
+            http: listening.http_service(),
+            binding: "TEST",
+            peer: Peer::default(),
+            address: None,
+            headers: HeaderMap::new(),
+            query: None,
+            caller: EstablishedCaller::Outer(Default::default()),
+            is_local: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_client_does_not_read_its_error_makes_room_for_another() {
+        let channel = channel().await;
+        let connections = Connections::new(1, Duration::from_secs(60));
+        let member = connections.join(None).unwrap();
+        // There is no room for a frame, as if the client did not read.
+        let (frames, mut unread) = mpsc::channel(1);
+        frames.send(Vec::new()).await.unwrap();
+        let received = stream::iter([Received::Broken(Error::new(ErrorKind::InvalidRequest, "wrong"))])
+            .chain(stream::pending());
+        let mut answering =
+            pin!(answer_all(&channel, Some(&member), received, std::future::pending(), frames, |frame| {
+                frame.payload
+            }));
+        assert!(futures::poll!(&mut answering).is_pending());
+        let _other = connections.join(None).unwrap();
+        answering.await;
+        assert_eq!(unread.try_recv(), Ok(Vec::new()));
+    }
 }

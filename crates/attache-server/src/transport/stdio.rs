@@ -94,6 +94,7 @@ impl Pipe {
     pub(crate) async fn serve(self, http: HttpService, connections: Connections) {
         let Self { stream, peer, written, parent } = self;
         let Ok(member) = connections.join(None) else { return };
+        member.activity().keep();
         // The client may be silent for as long as it likes: it has no other connection.
         let _busy = Busy::new(&member.activity());
         let channel = Channel {
@@ -110,7 +111,13 @@ impl Pipe {
         let stream = NoticeEnd { stream, ended: Some(ended) };
         let drain = http.drain();
         {
-            let mut serving = pin!(lines::serve(Socket::new(stream, member.activity()), &channel, &member));
+            let mut serving = pin!(lines::serve(
+                Socket::new(stream, member.activity()),
+                &channel,
+                &member,
+                // The end of the input is the end of the client.
+                std::future::pending(),
+            ));
             tokio::select! {
                 () = &mut serving => {}
                 () = over(end, parent) => {

@@ -5,11 +5,15 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::HeaderMap;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -131,7 +135,8 @@ pub(super) async fn serve(
     if !matches!(read, Ok(Ok(1))) {
         return;
     }
-    let socket = Socket::new(Unread { first: Some(first[0]), stream }, member.activity());
+    let stream = Arc::new(stream);
+    let socket = Socket::new(Unread { first: Some(first[0]), stream: stream.clone() }, member.activity());
     match first[0] {
         b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n' => {
             let channel = Channel {
@@ -144,16 +149,33 @@ pub(super) async fn serve(
                 caller: EstablishedCaller::Outer(Default::default()),
                 is_local: true,
             };
-            lines::serve(socket, &channel, &member).await;
+            lines::serve(socket, &channel, &member, hung_up(stream)).await;
         }
         _ => serve_http(socket, peer, server, member).await,
+    }
+}
+
+/// How often the server looks whether a client that sends no more still reads.
+const HANG_UP_CHECK: Duration = Duration::from_secs(1);
+
+/// Waits until the client has closed both directions. A client that has only stopped sending may still read its responses.
+///
+/// The runtime reports that end as one of the reading side only, so the kernel is asked.
+async fn hung_up(stream: Arc<UnixStream>) {
+    loop {
+        let mut state = [PollFd::new(&stream, PollFlags::empty())];
+        let is_polled = rustix::event::poll(&mut state, Some(&Timespec::default())).is_ok();
+        if is_polled && state[0].revents().contains(PollFlags::HUP) {
+            return;
+        }
+        tokio::time::sleep(HANG_UP_CHECK).await;
     }
 }
 
 /// A stream whose first byte was read already.
 struct Unread {
     first: Option<u8>,
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
 }
 
 impl AsyncRead for Unread {
@@ -168,20 +190,36 @@ impl AsyncRead for Unread {
             buffer.put_slice(&[first]);
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read(buffer.initialize_unfilled()) {
+                Ok(count) => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
 impl AsyncWrite for Unread {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.stream.try_write(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(rustix::net::shutdown(&self.stream, Shutdown::Write)?))
     }
 }

@@ -224,7 +224,7 @@ where
     let answering = async {
         if let Some(first) = authenticate(&mut channel, &mut received, member, &frames).await {
             let received = stream::iter(first).chain(received);
-            answer_all(&channel, member, received, frames, encode).await;
+            answer_all(&channel, member, received, std::future::pending(), frames, encode).await;
         }
     };
     let mut writing = pin!(write(sink, unwritten));
@@ -279,10 +279,12 @@ async fn authenticate(
         }
     };
     let Received::Request(request) = &first else { return Some(Some(first)) };
-    let Ok(Some(headers)) = opening_headers(request) else { return Some(Some(first)) };
+    let limit = channel.http.options().max_headers;
+    let Ok(Some(headers)) = opening_headers(request, limit) else { return Some(Some(first)) };
     for (name, value) in headers {
         if let Some(name) = name {
-            channel.headers.insert(name, value);
+            // The connection has few headers of its own, so there is room for these.
+            let _ = channel.headers.try_insert(name, value);
         }
     }
     let checked = channel.check().await;
@@ -295,7 +297,7 @@ async fn authenticate(
 }
 
 /// The headers in a message that has nothing else: it is no request, but says who the caller is.
-fn opening_headers(message: &[u8]) -> Result<Option<HeaderMap>, Error> {
+fn opening_headers(message: &[u8], limit: usize) -> Result<Option<HeaderMap>, Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Only {
@@ -303,7 +305,7 @@ fn opening_headers(message: &[u8]) -> Result<Option<HeaderMap>, Error> {
         _headers: IgnoredAny,
     }
     match serde_json::from_slice::<Only>(message) {
-        Ok(_) => own_headers(message),
+        Ok(_) => own_headers(message, limit),
         Err(_) => Ok(None),
     }
 }
@@ -463,10 +465,10 @@ mod tests {
 
     #[test]
     fn a_message_with_headers_alone_is_no_request() {
-        assert!(opening_headers(br#"{"headers": {"a": "b"}}"#).unwrap().is_some());
-        assert!(opening_headers(br#"{"headers": {"a": "b"}, "method": "c"}"#).unwrap().is_none());
-        assert!(opening_headers(b"{}").unwrap().is_none());
-        assert!(opening_headers(b"[").unwrap().is_none());
+        assert!(opening_headers(br#"{"headers": {"a": "b"}}"#, 100).unwrap().is_some());
+        assert!(opening_headers(br#"{"headers": {"a": "b"}, "method": "c"}"#, 100).unwrap().is_none());
+        assert!(opening_headers(b"{}", 100).unwrap().is_none());
+        assert!(opening_headers(b"[", 100).unwrap().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -96,3 +96,33 @@ async fn what_was_not_logged_is_counted_in_the_end() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(ear.audit(), ["denials were not logged address=2001:db8:: suppressed=10"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_address_has_20_lines_at_once_and_two_a_second() {
+    let ear = Ear::new();
+    let desk = Desk::new(player().authenticate(KnownCallers::new().bearer("alice", "t0ken")), Limits::none());
+    for (wait, denials, lines) in [(0, 20, 20), (0, 1, 0), (499, 1, 0), (1, 5, 1), (1_000, 5, 2)] {
+        tokio::time::advance(Duration::from_millis(wait)).await;
+        for _ in 0..denials {
+            desk.list(Binding::HttpJson, &at("198.51.100.1")).await;
+        }
+        assert_eq!(ear.audit().len(), lines, "after {wait} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_addresses_have_1000_lines_at_once_and_a_hundred_a_second() {
+    let ear = Ear::new();
+    let desk = Desk::new(player().authenticate(KnownCallers::new().bearer("alice", "t0ken")), Limits::none());
+    let mut addresses = (0..=u16::MAX).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        at(format!("203.0.{high}.{low}").leak())
+    });
+    for (wait, denials, lines) in [(0, 1_000, 1_000), (0, 1, 0), (9, 1, 0), (1, 5, 1), (1_000, 200, 100)] {
+        tokio::time::advance(Duration::from_millis(wait)).await;
+        for from in addresses.by_ref().take(denials) {
+            desk.list(Binding::HttpJson, &from).await;
+        }
+        assert_eq!(ear.audit().len(), lines, "after {wait} ms");
+    }
+}

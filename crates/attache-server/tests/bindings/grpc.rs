@@ -6,7 +6,7 @@ use prost::Message as _;
 use serde_json::json;
 use tonic::Code;
 
-use crate::support::{Binding, Refusal, Reply, Running, fetch, over_http2, playing, send};
+use crate::support::{Binding, Refusal, Reply, Running, fetch, over_http2, player, playing, send, serve};
 
 /// Posts bytes to a path of the binding, as gRPC but without a client that would see to it that they make sense.
 async fn post(server: &Running, path: &str, content_type: &str, body: impl Into<Bytes>) -> Reply {
@@ -23,6 +23,11 @@ fn framed(message: &[u8]) -> Vec<u8> {
 fn code(reply: &Reply) -> i32 {
     assert_eq!((reply.status.as_u16(), reply.header("content-type")), (200, "application/grpc"), "{reply:?}");
     reply.header("grpc-status").parse().unwrap()
+}
+
+/// The code of a refusal. `None` if there is a message instead.
+fn refused_with(reply: &Reply) -> Option<i32> {
+    reply.body.is_empty().then(|| code(reply))
 }
 
 #[tokio::test]
@@ -156,7 +161,28 @@ async fn nesting_has_a_limit_here_too() {
         ..proto::SendMessageRequest::default()
     };
     assert!(server.grpc().await.inner.send_message(request(20)).await.is_ok());
-    let deep = framed(&request(2_000).encode_to_vec());
-    let reply = post(&server, "/lf.a2a.v1.A2AService/SendMessage", "application/grpc", deep).await;
-    assert_ne!(code(&reply), Code::Ok as i32);
+    // A value in `data` is up to 100 messages deep, and an array has two of them.
+    for (depth, expected) in
+        [(50, None), (51, Some(Code::InvalidArgument)), (2_000, Some(Code::InvalidArgument))]
+    {
+        let body = framed(&request(depth).encode_to_vec());
+        let reply = post(&server, "/lf.a2a.v1.A2AService/SendMessage", "application/grpc", body).await;
+        assert_eq!(refused_with(&reply), expected.map(|code| code as i32), "{depth}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_exactly_the_limit_is_taken() {
+    let server = serve(player().options(|options| options.max_body = 1000)).await;
+    let call = |text: usize| {
+        let text = proto::part::Content::Text("x".repeat(text));
+        let message = Some(message(vec![part(text)]));
+        let request = proto::SendMessageRequest { message, ..proto::SendMessageRequest::default() };
+        framed(&request.encode_to_vec())
+    };
+    for (length, expected) in [(1000, None), (1001, Some(Code::ResourceExhausted as i32))] {
+        let body = (0..1000).map(call).find(|body| body.len() == length).unwrap();
+        let reply = post(&server, "/lf.a2a.v1.A2AService/SendMessage", "application/grpc", body).await;
+        assert_eq!(refused_with(&reply), expected, "{length}");
+    }
 }

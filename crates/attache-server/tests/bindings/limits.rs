@@ -1,19 +1,24 @@
 //! Limits: what is too large, too slow or too much is refused, and the server goes on.
 
+use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_server::{Server, ServerOptions};
+use attache_core::{Conversation, Options};
+use attache_server::{Limits, RedisStreams, Server, ServerOptions};
+use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http_body_util::StreamBody;
 use reqwest::{Body, Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::support::desk::Desk;
 use crate::support::{
-    Binding, Player, Raw, Refusal, Reply, Running, Sse, card, fetch, message, over_http2, player, playing,
-    send, serve, soon, stage,
+    Binding, Ear, Player, Raw, Refusal, Reply, Running, Sse, card, fetch, message, over_http2, player,
+    playing, send, serve, soon, stage,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -68,12 +73,34 @@ async fn a_body_that_is_too_large_is_refused_with_and_without_its_length() {
 #[tokio::test]
 async fn a_body_of_exactly_the_limit_is_taken() {
     let server = limited(|options| options.max_body = 1000).await;
-    let padded = |length: usize| format!("{:length$}", send("hi").to_string());
+    let padded = |text: String, length: usize| format!("{text:length$}");
     for (length, status) in [(1000, 200), (1001, 413)] {
-        for body in [Body::from(padded(length)), in_pieces(padded(length))] {
+        let (rest, rpc) = (padded(send("hi").to_string(), length), padded(rpc(&send("hi")), length));
+        for body in [Body::from(rest.clone()), in_pieces(rest)] {
             let reply = fetch(json_to(&server, "/v1/message:send").body(body)).await;
             assert_eq!(reply.status, status, "{length}");
         }
+        for body in [Body::from(rpc.clone()), in_pieces(rpc)] {
+            assert_eq!(server.post(body).await.status, status, "{length}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_take_as_long_as_its_time_and_no_longer() {
+    let desk = Desk::new(player(), Limits::none());
+    let (time, moment) = (ServerOptions::default().body_timeout, Duration::from_millis(1));
+    for (takes, status) in [(time - moment, 200), (time + moment, 400)] {
+        let late = stream::once(async move {
+            tokio::time::sleep(takes).await;
+            Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(send("hi").to_string())))
+        });
+        let request = http::Request::post("/v1/message:send")
+            .header("a2a-version", "1.0")
+            .header("content-type", "application/json")
+            .body(StreamBody::new(late.boxed()))
+            .unwrap();
+        assert_eq!(desk.0.handle(request).await.status(), status, "{takes:?}");
     }
 }
 
@@ -130,6 +157,41 @@ async fn headers_that_are_too_large_are_refused() {
 }
 
 #[tokio::test]
+async fn headers_of_exactly_the_limit_are_read() {
+    let server = limited(|options| options.max_headers = 8192).await;
+    let begin = "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Large: ";
+    let large = |size: usize| "x".repeat(size);
+    let whole = |size: usize| format!("{begin}{}\r\n\r\n", large(size - begin.len() - 4));
+    for (head, status) in [
+        (whole(8192), "200"),
+        (whole(8193), "431"),
+        // The server waits for more than these only.
+        (format!("{begin}{}", large(8192 - begin.len())), "431"),
+    ] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(&head).await;
+        let said = raw.head().await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{} bytes: {said}", head.len());
+    }
+    // HTTP/2 counts 32 bytes more for each header. The list has to be shorter than the limit.
+    let address = server.address.to_string();
+    let others = [
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":authority", address.as_str()),
+        (":path", "/health"),
+        ("accept", "*/*"),
+        ("x-large", ""),
+    ];
+    let others: usize = others.iter().map(|(name, value)| name.len() + value.len() + 32).sum();
+    for (size, status) in [(8191, 200), (8193, 431)] {
+        let health = over_http2().get(format!("{}/health", server.base));
+        let reply = fetch(health.header("x-large", large(size - others))).await;
+        assert_eq!(reply.status, status, "{size}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_finish_its_headers_is_hung_up_on() {
     let server = limited(|options| options.header_timeout = SOON).await;
     for beginning in [
@@ -155,6 +217,21 @@ async fn a_connection_that_never_says_anything_is_closed() {
     })
     .await;
     assert_eq!(Raw::connect(server.address).await.closed().await, "");
+}
+
+#[tokio::test]
+async fn a_connection_that_has_begun_is_not_closed_for_its_first_byte() {
+    let server = limited(|options| {
+        options.header_timeout = NEVER;
+        options.limits.first_byte_timeout = SOON;
+    })
+    .await;
+    let mut begun = Raw::connect(server.address).await;
+    begun.write("G").await;
+    // Its time begins later, so that of the other one is over too.
+    assert_eq!(Raw::connect(server.address).await.closed().await, "");
+    begun.write("ET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(begun.read_until("}").await.contains("200 OK"));
 }
 
 #[tokio::test]
@@ -359,6 +436,7 @@ async fn health_checks_are_answered_while_every_connection_is_at_work() {
 
 #[tokio::test]
 async fn an_address_may_have_so_many_connections_and_no_more() {
+    let ear = Ear::new();
     let server = limited(|options| {
         options.limits.limit_loopback = true;
         options.limits.connections_per_address = NonZeroUsize::new(2);
@@ -366,6 +444,13 @@ async fn an_address_may_have_so_many_connections_and_no_more() {
     .await;
     let (mut first, mut second) = (connected(&server).await, connected(&server).await);
     assert_eq!(Raw::connect(server.address).await.closed().await, "");
+    assert_eq!(
+        ear.audit(),
+        [concat!(
+            "denied principal=\"anonymous\" address=127.0.0.1 binding=\"TCP\" operation=\"connect\" ",
+            "reason=\"too many connections from this address\" status=429"
+        )]
+    );
     ask(&mut first).await;
     ask(&mut second).await;
     drop(first);
@@ -498,4 +583,69 @@ async fn http2_without_tls_serves_the_json_bindings_too() {
     assert_eq!(fetch(http2.get(format!("{}/nowhere", server.base))).await.status, 404);
     let grpc_path = post("/lf.a2a.v1.A2AService/GetTask").json(&json!({}));
     assert_eq!(fetch(grpc_path).await.status, 415, "this path speaks gRPC");
+}
+
+#[test]
+fn the_default_limits_are_the_documented_ones() {
+    const LIMITS: &str = include_str!("../../../../docs/limits.md");
+    const CONVERSATIONS: &str = include_str!("../../../../docs/conversations.md");
+    let (kib, mib, seconds) = (1024, 1024 * 1024, Duration::from_secs);
+
+    let options = ServerOptions::default();
+    let caller = &options.limits;
+    let rate = |rate: Option<std::num::NonZeroU32>| rate.map(std::num::NonZeroU32::get);
+    let count = |count: Option<NonZeroUsize>| count.map(NonZeroUsize::get);
+    assert_eq!((rate(caller.requests_per_second), caller.burst.get()), (Some(500), 1_000));
+    let address = (rate(caller.requests_per_second_per_address), caller.burst_per_address.get());
+    assert_eq!(address, (Some(1_000), 2_000));
+    for limit in [caller.requests_per_caller, caller.streams_per_caller, caller.turns_per_caller] {
+        assert_eq!(count(limit), Some(256));
+    }
+    assert_eq!(count(caller.connections_per_address), Some(1_024));
+    assert_eq!((caller.queue_timeout, caller.first_byte_timeout), (seconds(2), seconds(10)));
+    assert_eq!((options.max_requests, options.max_connections), (10_000, 20_000));
+    assert_eq!(options.max_streams_per_connection, 256);
+    assert_eq!((options.max_body, options.max_headers, options.max_depth), (8 * mib, 64 * kib, 100));
+    assert_eq!((options.header_timeout, options.body_timeout), (seconds(30), seconds(30)));
+    let redis = RedisStreams::new("redis://127.0.0.1:6379").unwrap();
+    assert_eq!((redis.in_flight, redis.streams, redis.max_entry), (256, 256, None));
+    let service = Options::default();
+    assert_eq!((service.max_parts, service.max_push_configs), (1_000, 32));
+    let Conversation { contexts, input, .. } = Conversation::default();
+    assert_eq!((contexts.queue_limit, contexts.max, contexts.idle), (16, 1_024, seconds(30 * 60)));
+    assert_eq!((input.max_data, input.max_text, input.max_media), (mib, mib, 5 * mib));
+    assert_eq!((input.max_file, input.max_total), (25 * mib, 64 * mib));
+
+    for row in [
+        "| `requests_per_second`, `burst` | 500, 1,000 |",
+        "| `requests_per_second_per_address`, `burst_per_address` | 1,000, 2,000 |",
+        "| `requests_per_caller` | 256 concurrent | waits for `queue_timeout` (2 s), then 429 |",
+        "| `streams_per_caller` | 256 concurrent |",
+        "| `turns_per_caller` | 256 concurrent |",
+        "| `connections_per_address` | 1,024 open |",
+        "| `first_byte_timeout` | 10 s |",
+        "| `ServerOptions::max_requests` | 10,000 concurrent |",
+        "| `ServerOptions::max_connections` | 20,000,",
+        "| `ServerOptions::max_streams_per_connection` (HTTP/2) | 256,",
+        "| `ServerOptions::max_body`, `max_headers`, `max_depth` | 8 MiB, 64 KiB, 100 |",
+        "| `ServerOptions::header_timeout`, `body_timeout` | 30 s |",
+        "| `RedisStreams::in_flight`, `streams` ([Redis Streams](redis-streams.md)) | 256 requests, 256 streams |",
+        "| `RedisStreams::max_entry` | `max_body` and 64 KiB |",
+        "| `Options::max_parts` | 1,000 in a message |",
+        "| `Options::max_push_configs` | 32 for a task |",
+        "| `ContextRules::queue_limit` (`contexts.queue-limit`) | 16 messages that wait for a context |",
+        "| 1,024 live contexts of an agent",
+        "| `ContextRules::idle` (`contexts.idle`) | 30 minutes |",
+    ] {
+        assert!(LIMITS.contains(row), "{row}");
+    }
+    for row in [
+        "| `input.max-data`, 1 MiB |",
+        "| `input.max-text`, 1 MiB |",
+        "| `input.max-media`, 5 MiB |",
+        "| `input.max-text`, `input.max-file` (25 MiB) |",
+        "| `input.max-total`, 64 MiB |",
+    ] {
+        assert!(CONVERSATIONS.contains(row), "{row}");
+    }
 }

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use a2a_pb::protojson::StreamResponse;
-use attache_server::Server;
+use attache_core::{Turn, agent_fn};
+use attache_server::{Limits, Server};
+use http_body_util::BodyExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::support::desk::{Desk, TestOperation, named};
 use crate::support::{
     Act, Binding, Frame, Raw, Running, Sse, Stage, canonical, card, player, playing, send, serve, soon,
     stage, text,
@@ -393,4 +396,30 @@ async fn a_reader_that_never_reads_slows_no_other_and_misses_nothing() {
     let late = stuck.read_until("\r\n0\r\n\r\n").await;
     assert_eq!(late.matches("\nid: ").count(), expected.len());
     assert!(late.contains("TASK_STATE_COMPLETED"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_are_ready_together_are_written_in_pieces_of_64_kib() {
+    let agent = agent_fn(|turn: Turn| async move {
+        for number in 0..300 {
+            turn.artifact(number.to_string()).text("x".repeat(1024)).await?;
+        }
+        turn.complete().await
+    });
+    let desk = Desk::new(Server::new(agent).card(card()), Limits::none());
+    let alice = named("alice");
+    let response = desk.open(Binding::HttpJson, &alice, TestOperation::Stream, &send("hi")).await;
+    while desk.list(Binding::HttpJson, &alice).await.body["tasks"][0]["status"]["state"]
+        != "TASK_STATE_COMPLETED"
+    {
+        tokio::task::yield_now().await;
+    }
+    let (mut body, mut pieces) = (response.into_body(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        pieces.push(frame.unwrap().into_data().unwrap().len());
+    }
+    assert!(pieces.iter().sum::<usize>() > 300 * 1024, "{pieces:?}");
+    // The event that reaches the limit is written as a whole.
+    let largest = *pieces.iter().max().unwrap();
+    assert!((64 * 1024..66 * 1024).contains(&largest), "{pieces:?}");
 }

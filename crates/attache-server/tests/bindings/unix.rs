@@ -155,6 +155,35 @@ async fn http_is_answered_on_the_same_path() {
 }
 
 #[tokio::test]
+async fn a_public_host_name_is_refused_over_a_unix_socket_too() {
+    let server = serve(None).await;
+    for (host, status) in [("tonic", "200"), ("localhost", "200"), ("evil.example", "403")] {
+        let mut stream = UnixStream::connect(&server.path).await.unwrap();
+        let request =
+            format!("GET /.well-known/agent-card.json HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {response}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_behind_a_proxy_is_not_told_the_path_of_the_socket() {
+    let server = serve(None).await;
+    for (passed_on, is_told) in [("", true), ("X-Forwarded-For: 203.0.113.9\r\n", false)] {
+        let mut stream = UnixStream::connect(&server.path).await.unwrap();
+        let request = format!(
+            "GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n{passed_on}Connection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        assert_eq!(response.contains("agent.sock"), is_told, "{response}");
+    }
+}
+
+#[tokio::test]
 async fn lines_need_the_same_credentials_as_every_binding() {
     let server = serve(Some("t0ken-of-ann-for-tests")).await;
     let mut lines = Lines::connect(&server.path).await;

@@ -25,7 +25,7 @@ impl Agent for Player {
                 turn.complete_with("that is all").await
             }
             "wait" => {
-                turn.working("waiting").await?;
+                turn.working(super::WAITING).await?;
                 turn.cancelled().await;
                 Ok(())
             }

@@ -205,8 +205,10 @@ fn values_at_the_maximum_depth_need_little_stack() {
         Json::parse(&format!("{}0{}", open.repeat(depth), close.repeat(depth))).unwrap()
     }
     let check = || {
-        for json in [nested("[", 100, "]"), nested(r#"{"a":"#, 100, "}")] {
-            // The decoder limits the depth of messages. Each level has two or three of them.
+        let arrays = [51, 100].map(|depth| nested("[", depth, "]"));
+        let objects = [34, 100].map(|depth| nested(r#"{"a":"#, depth, "}"));
+        for json in arrays.into_iter().chain(objects) {
+            // The decoder limits the depth to 100 messages. Each level has two or three of them.
             assert_eq!(
                 invalid_field::<_, Part>(to_proto::<proto::Part, _>(Part::new(Content::Data(json))).unwrap()),
                 "data"

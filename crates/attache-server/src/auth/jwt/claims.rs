@@ -216,6 +216,8 @@ mod tests {
         for subject in [json!(null), json!(7), json!(""), json!("a\nb"), json!("x".repeat(513))] {
             assert!(admitted(&issuer(), json!({"sub": subject})).is_err(), "{subject}");
         }
+        let longest = "x".repeat(512);
+        assert_eq!(name(issuer().bare_names(), json!({"sub": longest})), longest);
         let impostor = json!({"sub": "staff#alice"});
         assert!(admitted(&issuer().bare_names(), impostor.clone()).is_err(), "it is the name of another");
         assert_eq!(name(issuer().name("x"), impostor), "x#staff#alice");

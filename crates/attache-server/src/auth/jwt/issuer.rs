@@ -81,7 +81,7 @@ pub(super) enum Source {
 #[non_exhaustive]
 pub enum JwtSetupError {
     /// No issuer is given.
-    #[error("no issuer of tokens is given: without one nobody would be let in")]
+    #[error("no issuer of tokens is given: at least one is required")]
     NoIssuer,
     /// An issuer is given twice.
     #[error("the issuer `{0}` is given twice")]

@@ -79,7 +79,7 @@ pub(super) enum Unknown {
     /// Try again after this fetch.
     Wait(Flight),
     /// Reject it.
-    Nobodys,
+    Reject,
     /// The keys cannot be fetched, and why.
     Unavailable(String),
 }
@@ -130,7 +130,7 @@ impl Keys {
         match (self.ask(&mut state, now, AGAIN), &state.problem) {
             (Some(flight), _) => Unknown::Wait(flight),
             (None, Some(problem)) => Unknown::Unavailable(problem.clone()),
-            (None, None) => Unknown::Nobodys,
+            (None, None) => Unknown::Reject,
         }
     }
 

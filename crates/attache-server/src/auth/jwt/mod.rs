@@ -154,7 +154,7 @@ impl JwtCallers {
                 return match issuer.keys.unknown(now) {
                     Unknown::Wait(flight) => Step::Wait(flight),
                     Unknown::Unavailable(problem) => Step::Denied(Denied::Unavailable(problem)),
-                    Unknown::Nobodys => wrong(BadToken::UnknownKey.to_string()),
+                    Unknown::Reject => wrong(BadToken::UnknownKey.to_string()),
                 };
             }
             Err(error @ (BadToken::Unreadable(_) | BadToken::OtherAlgorithm { .. } | BadToken::Mismatch)) => {

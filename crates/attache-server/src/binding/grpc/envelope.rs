@@ -11,16 +11,14 @@ use attache_protocol::jsonrpc::Call;
 use attache_protocol::{Error, ErrorKind};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{HeaderMap, Request, Response};
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic_prost::ProstCodec;
 
-use super::{Package, error_response, is_grpc, without_prefix};
+use super::{Package, not_grpc, noted, read, without_prefix};
 use crate::HttpService;
-use crate::dispatch::{RequestContext, http_error_body_for};
-use crate::http::body::{self, Body, BodyError, Shape};
-use crate::http::response::json_response;
+use crate::dispatch::RequestContext;
+use crate::http::body::{Body, BodyError, Shape};
 use crate::transport::exchange::{Answer, answer_admitted, is_streaming};
 
 /// The name of the transport in the logs.
@@ -41,18 +39,10 @@ pub(crate) async fn call<B>(
 where
     B: http_body::Body<Data = Bytes, Error = BodyError> + Send + 'static,
 {
-    if !is_grpc(request.headers()) {
-        let text = "this path speaks gRPC: expected the content type `application/grpc`";
-        let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
-        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return json_response(status, "application/json", http_error_body_for(status, &error));
+    if let Some(refused) = not_grpc(request.headers()) {
+        return refused;
     }
-    let noted = |error: Error| {
-        if let Some(record) = &context.record {
-            record.error(&error);
-        }
-        error_response(Package::V1_0, &error)
-    };
+    let noted = |error: Error| noted(&context, Package::V1_0, &error);
     let name = without_prefix(request.uri().path()).rsplit('/').next().unwrap_or_default();
     let Some(method) = Method::from_name(name) else {
         let name: String = name.chars().take(64).collect();
@@ -60,15 +50,13 @@ where
         return noted(Error::new(ErrorKind::MethodNotFound, text));
     };
     let options = http.options();
-    let limit = options.max_body;
-    let (head, body) = request.into_parts();
-    let headers = head.headers.clone();
-    let request = match body::read(body, limit, options.body_timeout).await {
-        Ok(body) => Request::from_parts(head, Full::new(body)),
+    let headers = request.headers().clone();
+    let request = match read(request, options).await {
+        Ok(request) => request,
         Err(error) => return noted(error),
     };
     let mut grpc = Grpc::new(ProstCodec::<JsonRpcEnvelope, JsonRpcEnvelope>::default())
-        .apply_max_message_size_config(Some(limit), None);
+        .apply_max_message_size_config(Some(options.max_body), None);
     let answering = Answering(Some((http.clone(), context, headers, is_local, method)));
     match method {
         Method::Send => grpc.unary(answering, request).await.map(|body| Body::grpc(Shape::Whole, body)),
@@ -106,7 +94,7 @@ fn check(method: Method, envelope: &JsonRpcEnvelope) -> Result<(), Error> {
         return Err(Error::invalid_params("payload", "is empty: expected a JSON-RPC request"));
     }
     match (method, Call::parse(&envelope.payload)) {
-        (Method::Send, Ok(call)) if is_streaming(&call.method) => {
+        (Method::Send, Ok(call)) if is_streaming(&call) => {
             let text = format!("`{}` has a stream of responses: call `Stream`", call.method);
             Err(Error::invalid_params("payload", text))
         }

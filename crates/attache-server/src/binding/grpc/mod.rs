@@ -18,6 +18,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use self::call::CallContext;
+use crate::ServerOptions;
 use crate::dispatch::{Dispatcher, Generation, RequestContext, ServiceParameters, http_error_body_for};
 use crate::http::body::{self, Body, BodyError, Shape};
 use crate::http::response::json_response;
@@ -96,18 +97,10 @@ pub(crate) async fn call<B>(
 where
     B: http_body::Body<Data = Bytes, Error = BodyError> + Send + 'static,
 {
-    if !is_grpc(request.headers()) {
-        let text = "this path speaks gRPC: expected the content type `application/grpc`";
-        let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
-        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return json_response(status, "application/json", http_error_body_for(status, &error));
+    if let Some(refused) = not_grpc(request.headers()) {
+        return refused;
     }
-    let noted = |error: Error| {
-        if let Some(record) = &context.record {
-            record.error(&error);
-        }
-        error_response(package, &error)
-    };
+    let noted = |error: Error| noted(&context, package, &error);
     let name = package.name_in(without_prefix(request.uri().path())).unwrap_or_default();
     let Some(call) = Call::named(package, name) else {
         let name: String = name.chars().take(64).collect();
@@ -121,9 +114,8 @@ where
     let user_agent = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok());
     let files = older::FileForm::of_client(user_agent.unwrap_or_default());
     let options = dispatcher.options();
-    let (head, body) = request.into_parts();
-    let request = match body::read(body, options.max_body, options.body_timeout).await {
-        Ok(body) => Request::from_parts(head, Full::new(body)),
+    let request = match read(request, options).await {
+        Ok(request) => request,
         Err(error) => return noted(error),
     };
     let (dispatcher, operation) = (dispatcher.clone(), call.operation());
@@ -134,6 +126,37 @@ where
     }
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+/// The response to a request that is no gRPC call. `None` if it is one.
+fn not_grpc(headers: &HeaderMap) -> Option<Response<Body>> {
+    if headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+        return None;
+    }
+    let text = "this path speaks gRPC: expected the content type `application/grpc`";
+    let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
+    let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    Some(json_response(status, "application/json", http_error_body_for(status, &error)))
+}
+
+/// The response to a call that fails before it is decoded. The error goes to the logs too.
+fn noted(context: &RequestContext, package: Package, error: &Error) -> Response<Body> {
+    if let Some(record) = &context.record {
+        record.error(error);
+    }
+    error_response(package, error)
+}
+
+/// The length of the message that the first bytes of a body announce, after the byte that says whether it is compressed.
+fn announced_length(first: &[u8]) -> usize {
+    let length = first.get(1..5).and_then(|length| length.try_into().ok());
+    length.map_or(0, |length| usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX))
+}
+
+/// Reads the body of a call within the limits of the server.
+async fn read<B>(request: Request<B>, options: &ServerOptions) -> Result<Request<Full<Bytes>>, Error>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Send + 'static,
+{
+    let (head, body) = request.into_parts();
+    let body = body::read_announced(body, options.max_body, options.body_timeout, announced_length).await?;
+    Ok(Request::from_parts(head, Full::new(body)))
 }

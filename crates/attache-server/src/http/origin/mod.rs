@@ -197,16 +197,16 @@ impl RequestFilter {
         Self { base_is_own, ..self }
     }
 
-    /// Decides about a request. `authenticated` returns whether only authenticated callers are answered.
+    /// Decides about a request. `answers_to` returns whether the server answers to a host name that is not its own.
     pub(crate) fn check(
         &self,
         purpose: Purpose,
         head: &Parts,
         has_body: bool,
-        authenticated: impl FnOnce() -> bool,
+        answers_to: impl FnOnce(&str) -> bool,
     ) -> Filtered {
         let signs = RelevantHeaders::read(&head.headers);
-        match self.judge(purpose, head, &signs, has_body, authenticated) {
+        match self.judge(purpose, head, &signs, has_body, answers_to) {
             Ok(grant) if grant.is_some() && is_preflight(head) => {
                 Filtered::Preflight(Box::new(self.finish(preflight(&head.headers), grant.map(Box::new))))
             }
@@ -221,7 +221,7 @@ impl RequestFilter {
         head: &Parts,
         signs: &RelevantHeaders<'_>,
         has_body: bool,
-        authenticated: impl FnOnce() -> bool,
+        answers_to: impl FnOnce(&str) -> bool,
     ) -> Result<Option<Grant>, RejectedRequest> {
         if let Some(name) = signs.repeated.filter(|name| (purpose, *name) != (Purpose::Health, "Host")) {
             return Err(RejectedRequest::malformed(format!(
@@ -229,7 +229,7 @@ impl RequestFilter {
             )));
         }
         if purpose != Purpose::Health {
-            self.check_host(head, signs, authenticated)?;
+            self.check_host(head, signs, answers_to)?;
         }
         let grant = self.check_origin(purpose, head, signs)?;
         if purpose == Purpose::Json && has_body {
@@ -238,12 +238,12 @@ impl RequestFilter {
         Ok(grant)
     }
 
-    /// Rejects a request with a foreign host name, unless callers are authenticated.
+    /// Rejects a request with a foreign host name, unless `answers_to` accepts it.
     fn check_host(
         &self,
         head: &Parts,
         signs: &RelevantHeaders<'_>,
-        authenticated: impl FnOnce() -> bool,
+        answers_to: impl FnOnce(&str) -> bool,
     ) -> Result<(), RejectedRequest> {
         let header = signs.host.map(|value| value.to_str().unwrap_or("?"));
         let target = head.uri.authority().map(http::uri::Authority::as_str);
@@ -259,7 +259,7 @@ impl RequestFilter {
         }
         // A client that names no host is not a browser.
         let Some(named) = target.or(header) else { return Ok(()) };
-        if Authority::read(named).is_some_and(|authority| self.is_own(&authority)) || authenticated() {
+        if Authority::read(named).is_some_and(|authority| self.is_own(&authority)) || answers_to(named) {
             return Ok(());
         }
         Err(RejectedRequest::forbidden(format!(
@@ -271,7 +271,7 @@ impl RequestFilter {
 
     /// The host that a request names, if the card names it instead of the host of the base URL: a name of this machine where the base
     /// URL has one too, or a name that the operator has listed. A name that is not listed could be anyone's. Where the operator has set
-    /// the base URL, another port leads to another place than the one that was meant.
+    /// the base URL, another port leads to another place than the intended one.
     fn asked_host<'a>(&self, head: &'a Parts) -> Option<AskedHost<'a>> {
         let named = self.named_host(head)?;
         let authority = Authority::read(named)?;
@@ -284,8 +284,8 @@ impl RequestFilter {
 
     /// Where a client is, and the host that it asked for.
     ///
-    /// A client is on this machine if it is connected over a Unix socket, or if everything about its request says so: its address, the
-    /// host that it names, and the base URL of the server. A proxy on this machine passes requests of other machines on.
+    /// A client is on this machine if it is connected over a Unix socket, or if its address, the host that it names, and the base URL of
+    /// the server say so. A proxy on this machine passes requests of other machines on, over both.
     pub(crate) fn place<'a>(&self, head: &'a Parts, peer: &Peer) -> ClientLocation<'a> {
         let named = self.named_host(head).and_then(Authority::read);
         let names_loopback = named.is_none_or(|named| named.host.is_loopback());
@@ -294,8 +294,9 @@ impl RequestFilter {
             .any(|name| head.headers.contains_key(*name));
         let from_loopback = peer.address.is_some_and(|address| address.ip().to_canonical().is_loopback());
         let base_is_here = self.base_host.as_ref().is_some_and(|host| host.borrowed().is_loopback());
-        let by_loopback = from_loopback && names_loopback && base_is_here && !is_passed_on;
-        ClientLocation { host: self.asked_host(head), is_local: peer.process.is_some() || by_loopback }
+        let by_loopback = from_loopback && names_loopback && base_is_here;
+        let is_local = (peer.process.is_some() || by_loopback) && !is_passed_on;
+        ClientLocation { host: self.asked_host(head), is_local }
     }
 
     /// The host that a request names.

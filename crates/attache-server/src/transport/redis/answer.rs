@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use attache_protocol::jsonrpc::{self, Call, Id, error_response};
 use attache_protocol::{Error, ErrorKind};
+use attache_redis::field;
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
@@ -15,7 +16,9 @@ use super::{EntryId, Shared};
 use crate::dispatch::{Access, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target};
 use crate::limits::load;
 use crate::request_log::{Incoming, RequestLine};
-use crate::transport::exchange::{CARD_METHOD, asks_for_card, named_agent, numbered, own_headers};
+use crate::transport::exchange::{
+    CARD_METHOD, asks_for_card, is_streaming, named_agent, numbered, own_headers,
+};
 
 /// The name of the transport in the logs.
 const BINDING: &str = "redis";
@@ -33,13 +36,7 @@ pub(super) async fn answer(
     mut fields: Vec<(Vec<u8>, Vec<u8>)>,
     slot: Slot,
 ) {
-    let rules = Rules {
-        response_stream: &shared.options.response_stream,
-        prefix: &shared.prefix,
-        max_entry: shared.max_entry,
-        max_headers: shared.http.options().max_headers,
-    };
-    match parse(&mut fields, &rules) {
+    match parse(&mut fields, &rules(shared)) {
         Ok(request) => {
             drop(fields);
             answer_request(shared, id, request, slot).await;
@@ -56,11 +53,46 @@ pub(super) async fn answer(
     }
 }
 
+fn rules(shared: &Shared) -> Rules<'_> {
+    Rules {
+        response_stream: &shared.options.response_stream,
+        prefix: &shared.prefix,
+        max_entry: shared.max_entry,
+        max_headers: shared.http.options().max_headers,
+    }
+}
+
+/// Refuses an entry that was delivered too often: its client gets an error if it can be told, and the entry goes to the dead stream.
+pub(super) async fn give_up(
+    shared: &Shared,
+    id: &EntryId,
+    mut fields: Vec<(Vec<u8>, Vec<u8>)>,
+    reason: String,
+) {
+    let (reply, payload) = match parse(&mut fields, &rules(shared)) {
+        Ok(RequestEntry { reply, payload, .. }) => (Some(reply), Some(payload)),
+        Err(Refused { reply, .. }) => (reply, None),
+    };
+    if let Some(reply) = reply {
+        let rpc_id = payload.as_deref().map_or(Id::NULL, Call::peek_id);
+        let body = error_response(&rpc_id, &Error::new(ErrorKind::Internal, reason.clone()));
+        let _ = shared.writer.respond(Response::last(&reply, body, None)).await;
+    }
+    // The payload was taken out of its field.
+    if let Some(payload) = payload
+        && let Some((_, value)) = fields.iter_mut().find(|(name, _)| name == field::PAYLOAD.as_bytes())
+    {
+        *value = payload;
+    }
+    shared.writer.dead(id, reason, fields).await;
+}
+
 async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntry, slot: Slot) {
     let RequestEntry { reply, payload, mut headers } = request;
     let http = &shared.http;
     // As on all transports of frames: what the request has itself takes precedence.
-    let own = own_headers(&payload).map(|own| headers.extend(own.into_iter().flatten()));
+    let own = own_headers(&payload, http.options().max_headers)
+        .map(|own| headers.extend(own.into_iter().flatten()));
     let named = match own.and_then(|()| named_agent(http, &headers)) {
         Ok(named) => named,
         Err(error) => {
@@ -99,19 +131,29 @@ async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntr
         true => dispatcher.admit(&head).await.map_err(|rejection| rejection.error()),
         false => Err(load::too_many()),
     };
+    let mut stream = None;
     let response = match &admitted {
         Ok(admitted) if asks_for_card => {
-            let is_local = shared.options.url.is_local();
+            let is_local = shared.options.is_for_this_machine();
             let card = http.card_for_frames(&admitted.context.identity, &headers, None, is_local);
             card_response(&Call::peek_id(&payload), &card)
         }
-        Ok(admitted) => {
-            let parameters = ServiceParameters::read(&headers, None).map(|mut parameters| {
-                parameters.delivery_key = Some(delivery_key(&shared.options.request_stream, id, &reply));
-                parameters
-            });
-            dispatcher.jsonrpc(&admitted.context, parameters, false, &payload).await
-        }
+        Ok(admitted) => match stream_permit(shared, &payload) {
+            Ok(permit) => {
+                stream = permit;
+                let parameters = ServiceParameters::read(&headers, None).map(|mut parameters| {
+                    parameters.delivery_key = Some(delivery_key(&shared.options.request_stream, id, &reply));
+                    parameters
+                });
+                dispatcher.jsonrpc(&admitted.context, parameters, false, &payload).await
+            }
+            Err((rpc_id, error)) => {
+                if let Some(record) = head.record {
+                    record.error(&error);
+                }
+                JsonRpcResponse::error(&rpc_id, error)
+            }
+        },
         Err(error) => {
             if let Some(record) = head.record {
                 record.denied(error);
@@ -134,19 +176,25 @@ async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntr
             let _ = shared.writer.respond(Response::last(&reply, body, Some(id.clone()))).await;
         }
         JsonRpcResponse::Events { id: rpc_id, events, .. } => {
-            let Ok(stream) = shared.streams.clone().try_acquire_owned() else {
-                let text = "too many streams over Redis at once, try again in a moment";
-                let error = Error::new(ErrorKind::Unavailable, text).retry_in(Duration::from_secs(1));
-                let body = error_response(&rpc_id, &error);
-                let _ = shared.writer.respond(Response::last(&reply, body, Some(id.clone()))).await;
-                return;
-            };
             // A stream counts against the streams, no longer against the requests.
             drop((admitted, in_flight, payload, slot));
             write_events(shared, id, &reply, &rpc_id, events, &mut log).await;
             drop(stream);
         }
     }
+}
+
+/// The permit for a stream, if the request asks for one. It is taken before the request is processed, so that a request that is refused
+/// has not run and can be repeated.
+fn stream_permit(shared: &Shared, payload: &[u8]) -> Result<Option<OwnedSemaphorePermit>, (Id, Error)> {
+    // The errors of a request that cannot be parsed are reported when it is processed, and a notification gets no stream.
+    let Ok(call) = Call::parse(payload) else { return Ok(None) };
+    let is_streaming = is_streaming(&call);
+    let Some(rpc_id) = call.id.filter(|_| is_streaming) else { return Ok(None) };
+    shared.streams.clone().try_acquire_owned().map(Some).map_err(|_| {
+        let text = "too many streams over Redis at once, try again in a moment";
+        (rpc_id, Error::new(ErrorKind::Unavailable, text).retry_in(Duration::from_secs(1)))
+    })
 }
 
 /// The response with the card, for clients that cannot read it over HTTP.
@@ -179,8 +227,9 @@ fn delivery_key(stream: &str, id: &str, reply: &ReplyTo) -> String {
         digest.update(part);
     }
     let digest: [u8; 32] = digest.finalize().into();
-    let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("redis-streams:{hex}")
+    let mut half = [0; 16];
+    half.copy_from_slice(&digest[..16]);
+    format!("redis-streams:{:032x}", u128::from_be_bytes(half))
 }
 
 /// Writes the events of a stream, and the response that ends it and acknowledges the request.

@@ -4,7 +4,7 @@
 //! - A request is acknowledged in the same transaction that writes its last response. Until then it stays in Redis.
 //! - A process refreshes its claim on the requests that it works on. If it ends, another process takes them over. A send that was taken
 //!   over has the same idempotency key, so its task is not run twice.
-//! - A process reads only as many requests as it can process. The others stay in Redis.
+//! - A process reads only as many requests as it can process and has memory for. The others stay in Redis.
 //! - An entry that is no request goes to the dead stream with the reason. So does one whose reply stream is not allowed.
 //! - While Redis does not answer or is full, responses wait in memory, as many as there are requests in flight, and no requests are read.
 //!
@@ -30,15 +30,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::options::RedisStreams;
+pub use self::request::{ParsedEntry, parse_entry};
 use self::writer::Writer;
 use crate::{HttpService, Peer};
 
 /// How long a connection may take, and how long Redis may take to answer a command. Redis can be paused for some seconds.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(15);
-
-/// What entries in progress may use of memory together, in KiB, in addition to one entry of the largest size.
-const MEMORY: usize = 64 * 1024;
 
 /// The id of an entry.
 type EntryId = Arc<str>;
@@ -56,8 +54,8 @@ struct Shared {
     peer: Peer,
     writer: Writer,
     reading: Outage,
-    /// The entries that are being processed, each with what ends that.
-    running: Mutex<HashMap<EntryId, AbortHandle>>,
+    /// The entries that this process has read and not answered.
+    running: Mutex<HashMap<EntryId, Progress>>,
     /// Requests, streams and KiB of entries that may be in progress.
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -65,6 +63,16 @@ struct Shared {
     memory_size: usize,
     tasks: TaskTracker,
     stop: CancellationToken,
+}
+
+/// How far an entry has come.
+enum Progress {
+    /// It waits for memory.
+    Waiting,
+    /// It is being processed.
+    Running(AbortHandle),
+    /// Another process has taken it over while it waited.
+    Lost,
 }
 
 impl Shared {
@@ -90,7 +98,8 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     let mut connection = connect(&options.url, CONNECT, ANSWER, None).await.map_err(io::Error::other)?;
     reader::create_group(&mut connection, &options).await.map_err(io::Error::other)?;
     let max_entry = options.max_entry.unwrap_or(http.options().max_body.saturating_add(64 * 1024));
-    let memory_size = MEMORY.saturating_add(max_entry / 1024 + 1).min(Semaphore::MAX_PERMITS);
+    let memory_size =
+        (options.memory / 1024).saturating_add(max_entry / 1024 + 1).min(Semaphore::MAX_PERMITS);
     let (writer, jobs) = writer::channel();
     let shared = Arc::new(Shared {
         prefix: options.prefix(),
@@ -147,8 +156,11 @@ impl Running {
                 "requests from Redis were not answered in time and are given back"
             );
         }
-        for handle in shared.running.lock().values() {
-            handle.abort();
+        for progress in shared.running.lock().values() {
+            match progress {
+                Progress::Running(task) => task.abort(),
+                Progress::Waiting | Progress::Lost => {}
+            }
         }
         claims.abort();
         writer.abort();

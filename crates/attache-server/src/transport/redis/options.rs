@@ -37,6 +37,8 @@ pub struct RedisStreams {
     pub streams: usize,
     /// The largest entry, in bytes. By default the largest body of the server and 64 KiB.
     pub max_entry: Option<usize>,
+    /// What the entries that are processed may use of memory together, in bytes, in addition to one entry of the largest size.
+    pub memory: usize,
     /// About how many responses a reply stream keeps.
     pub keep: usize,
     /// How long a reply stream is kept after its last response.
@@ -77,6 +79,7 @@ impl RedisStreams {
             in_flight: 256,
             streams: 256,
             max_entry: None,
+            memory: 64 * 1024 * 1024,
             keep: 10_000,
             expire: Duration::from_secs(60 * 60),
             keep_dead: 1_000,
@@ -114,9 +117,14 @@ impl RedisStreams {
         Some(AgentInterface::new(address.to_string(), binding::REDIS_STREAMS))
     }
 
-    /// Whether only clients on this machine can use the address in the card.
-    pub(crate) fn is_for_this_machine(&self) -> bool {
-        self.card_host.is_none() && self.url.is_local()
+    /// Whether only clients on this machine can use the transport: Redis is on it, and [`card_host`](Self::card_host) names no other
+    /// machine.
+    pub fn is_for_this_machine(&self) -> bool {
+        let is_local = |text: &str| {
+            let host = host_and_port(text).0.to_owned();
+            ServerAddress { host, port: 0, db: 0, tls: false }.is_local()
+        };
+        self.url.is_local() && self.card_host.as_deref().is_none_or(is_local)
     }
 
     pub(super) fn prefix(&self) -> String {
@@ -203,6 +211,22 @@ mod tests {
         assert!(url(public, None).unwrap().starts_with("redis-streams://redis.example.com:6379/2/"));
         assert_eq!(url(options().with(|redis| redis.in_card = false), None), None);
         assert_eq!(url(RedisStreams::new("unix:///run/redis.sock").unwrap(), None), None);
+    }
+
+    #[test]
+    fn redis_is_for_this_machine_unless_the_card_leads_there_from_others() {
+        let is_local = |url: &str, host: Option<&str>| {
+            let card_host = host.map(str::to_owned);
+            RedisStreams::new(url).unwrap().with(|redis| redis.card_host = card_host).is_for_this_machine()
+        };
+        for host in [None, Some("localhost:6379"), Some("127.0.0.1"), Some("[::1]:6379")] {
+            assert!(
+                is_local("redis://127.0.0.1", host) && is_local("unix:///run/redis.sock", host),
+                "{host:?}"
+            );
+            assert!(!is_local("redis://10.0.0.1", host), "{host:?}");
+        }
+        assert!(!is_local("redis://127.0.0.1", Some("redis.example.com:6379")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reading requests: new ones, those of processes that ended, and those of this process that got lost on the way.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, hash_map};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::answer::{self, Slot};
-use super::{EntryId, MAX_PENDING, RedisStreams, Shared};
+use super::{EntryId, MAX_PENDING, Progress, RedisStreams, Shared};
 
 /// How long Redis waits for a request before it says that there is none.
 const BLOCK: Duration = Duration::from_secs(2);
 
-/// How many requests are read at once. Their size is known only when they are here.
-const MAX_READ: u32 = 16;
+/// How many requests are read at once at most. Redis does not tell their size before they are here.
+const MAX_READ: usize = 32;
 
 /// A process that has not asked for requests for this long, and works on none, is removed from the group.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
@@ -57,154 +57,299 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Reads requests over one connection until the server stops or the connection fails.
 async fn read(shared: &Arc<Shared>, backoff: &mut Backoff) -> Result<(), RedisError> {
-    let RedisStreams { request_stream, group, .. } = &shared.options;
     let mut connection = shared.connect().await?;
     create_group(&mut connection, &shared.options).await?;
     shared.reading.ended();
-    if !recover(shared, &mut connection).await? {
+    let mut reader = Reader { shared, connection, expected: kib(shared.max_entry) };
+    if !reader.recover().await? {
         return Ok(());
     }
-    let (mut cursor, mut next_claim) = ("0-0".to_owned(), Instant::now());
+    let (mut after, mut next_claim) = (None, Instant::now());
     loop {
-        let Some(mut permits) = capacity(shared).await else { return Ok(()) };
+        let Some(permits) = reader.capacity().await else { return Ok(()) };
         let count = permits.num_permits();
         let found = if next_claim <= Instant::now() {
-            let (next, found) = claim(shared, &mut connection, &cursor, count).await?;
-            if next == "0-0" {
+            let page = reader.claim(Source::Idle, after.take(), count).await?;
+            if page.next.is_none() {
                 next_claim = Instant::now() + (shared.options.claim_after / 2).min(Duration::from_secs(30));
             }
-            cursor = next;
-            found
+            after = page.next;
+            page.entries
         } else {
             let block = BLOCK.min(next_claim.saturating_duration_since(Instant::now()));
-            let mut read = cmd("XREADGROUP");
-            read.arg("GROUP").arg(group).arg(&shared.consumer).arg("COUNT").arg(count);
-            // 0 would mean to wait forever.
-            read.arg("BLOCK").arg(block.as_millis().max(1) as u64);
-            read.arg("STREAMS").arg(request_stream).arg(">");
-            let reply = tokio::select! {
-                reply = read.query_async::<Value>(&mut connection) => reply?,
-                () = shared.stop.cancelled() => return Ok(()),
-            };
-            entries(reply)?
+            match reader.new_entries(count, block).await? {
+                Some(found) => found,
+                None => return Ok(()),
+            }
         };
         backoff.reset();
-        for entry in found {
-            let Some(permit) = permits.split(1) else { break };
-            if !take(shared, entry, permit).await {
-                return Ok(());
+        if !reader.take(found, permits).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// The KiB that so many bytes occupy.
+fn kib(bytes: usize) -> usize {
+    bytes / 1024 + 1
+}
+
+/// Which delivered requests are taken.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Those of this process.
+    Own,
+    /// Those of all processes that nothing was done about for a time.
+    Idle,
+}
+
+/// Delivered requests that this process takes.
+struct Page {
+    entries: Vec<Entry>,
+    /// The last id that was looked at, if there are further ones.
+    next: Option<String>,
+}
+
+/// Reads requests over one connection.
+struct Reader<'a> {
+    shared: &'a Arc<Shared>,
+    connection: Connection,
+    /// How many KiB a request is expected to have: as many as the largest one that was read lately.
+    expected: usize,
+}
+
+impl Reader<'_> {
+    /// Waits until at least one request can be processed. Returns a permit for each request that may be read: as many as there are places
+    /// and memory for. `None` if the server stops.
+    async fn capacity(&self) -> Option<OwnedSemaphorePermit> {
+        let Shared { requests, memory, memory_size, stop, .. } = &**self.shared;
+        let expected = self.expected.clamp(1, *memory_size);
+        let waiting = async {
+            let permits = requests.clone().acquire_owned().await.ok()?;
+            // Only this task takes memory, so what is free now is still free when requests are here.
+            drop(memory.acquire_many(u32::try_from(expected).ok()?).await.ok()?);
+            Some(permits)
+        };
+        let mut permits = tokio::select! {
+            permits = waiting => permits?,
+            () = stop.cancelled() => return None,
+        };
+        let fitting = (memory.available_permits() / expected).min(requests.available_permits() + 1);
+        for more in (1..fitting.clamp(1, MAX_READ)).rev() {
+            if let Ok(others) = requests.clone().try_acquire_many_owned(u32::try_from(more).unwrap_or(1)) {
+                permits.merge(others);
+                break;
             }
         }
+        Some(permits)
     }
-}
 
-/// Waits until at least one request can be processed. `None` if the server stops.
-async fn capacity(shared: &Arc<Shared>) -> Option<OwnedSemaphorePermit> {
-    let mut permits = tokio::select! {
-        permit = shared.requests.clone().acquire_owned() => permit.ok()?,
-        () = shared.stop.cancelled() => return None,
-    };
-    for more in (1..MAX_READ).rev() {
-        if let Ok(others) = shared.requests.clone().try_acquire_many_owned(more) {
-            permits.merge(others);
-            break;
-        }
-    }
-    Some(permits)
-}
-
-/// Processes the requests that Redis has delivered to this process, but that it does not work on: the connection broke on the way.
-/// Returns false if the server stops.
-async fn recover(shared: &Arc<Shared>, connection: &mut Connection) -> Result<bool, RedisError> {
-    let RedisStreams { request_stream, group, .. } = &shared.options;
-    let mut after = "0".to_owned();
-    loop {
-        let Some(mut permits) = capacity(shared).await else { return Ok(false) };
+    /// New requests, or none after some time. `None` if the server stops.
+    async fn new_entries(&mut self, count: usize, block: Duration) -> Result<Option<Vec<Entry>>, RedisError> {
+        let RedisStreams { request_stream, group, .. } = &self.shared.options;
         let mut read = cmd("XREADGROUP");
-        read.arg("GROUP").arg(group).arg(&shared.consumer).arg("COUNT").arg(permits.num_permits());
-        read.arg("STREAMS").arg(request_stream).arg(&after);
-        let found = entries(read.query_async(connection).await?)?;
-        let Some(last) = found.last() else { return Ok(true) };
-        after.clone_from(&last.id);
-        for entry in found {
-            let Some(permit) = permits.split(1) else { break };
-            if !take(shared, entry, permit).await {
+        read.arg("GROUP").arg(group).arg(&self.shared.consumer).arg("COUNT").arg(count);
+        // 0 would mean to wait forever.
+        read.arg("BLOCK").arg(block.as_millis().max(1) as u64);
+        read.arg("STREAMS").arg(request_stream).arg(">");
+        let reply = tokio::select! {
+            reply = read.query_async::<Value>(&mut self.connection) => reply?,
+            () = self.shared.stop.cancelled() => return Ok(None),
+        };
+        entries(reply).map(Some)
+    }
+
+    /// Processes the requests that Redis has delivered to this process, but that it does not work on: the connection broke on the way, or
+    /// an earlier process had the same name. Returns false if the server stops.
+    async fn recover(&mut self) -> Result<bool, RedisError> {
+        let mut after = None;
+        loop {
+            let Some(permits) = self.capacity().await else { return Ok(false) };
+            let page = self.claim(Source::Own, after, permits.num_permits()).await?;
+            if !self.take(page.entries, permits).await? {
                 return Ok(false);
             }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(true),
+            }
         }
     }
-}
 
-/// Takes over requests whose process does not work on them any more. Returns where to go on.
-async fn claim(
-    shared: &Arc<Shared>,
-    connection: &mut Connection,
-    cursor: &str,
-    count: usize,
-) -> Result<(String, Vec<Entry>), RedisError> {
-    let RedisStreams { request_stream, group, claim_after, max_deliveries, .. } = &shared.options;
-    let mut claim = cmd("XAUTOCLAIM");
-    claim.arg(request_stream).arg(group).arg(&shared.consumer).arg(claim_after.as_millis() as u64);
-    claim.arg(cursor).arg("COUNT").arg(count);
-    let (next, found) = claimed(claim.query_async(connection).await?)?;
-    let mut taken = Vec::with_capacity(found.len());
-    for entry in found {
-        // An outage was longer than the time after which entries are taken over.
-        if shared.running.lock().contains_key(entry.id.as_str()) {
-            continue;
-        }
+    /// Takes delivered requests that nothing works on, at most `count`, with ids after this one. Refuses those that were delivered too often.
+    async fn claim(
+        &mut self,
+        source: Source,
+        after: Option<String>,
+        count: usize,
+    ) -> Result<Page, RedisError> {
+        let shared = self.shared;
+        let RedisStreams { request_stream, group, claim_after, max_deliveries, .. } = &shared.options;
+        let idle = match source {
+            Source::Own => Duration::ZERO,
+            Source::Idle => *claim_after,
+        };
+        let idle = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        // Their payloads are not read before it is certain that they are wanted.
         let mut pending = cmd("XPENDING");
-        pending.arg(request_stream).arg(group).arg(&entry.id).arg(&entry.id).arg(1);
-        let deliveries = pending_ids(pending.query_async(connection).await?)?;
-        let deliveries = deliveries.first().map_or(0, |(_, deliveries)| *deliveries);
-        if deliveries > *max_deliveries {
-            let reason = format!("the request was delivered {deliveries} times and never answered");
-            tracing::warn!(entry = entry.id, reason, "an entry was refused");
-            shared.writer.dead(&entry.id.as_str().into(), reason, entry.fields.unwrap_or_default()).await;
-            continue;
+        pending.arg(request_stream).arg(group).arg("IDLE").arg(idle);
+        pending.arg(after.map_or_else(|| "-".to_owned(), |after| format!("({after}"))).arg("+").arg(count);
+        match source {
+            Source::Own => {
+                pending.arg(&shared.consumer);
+            }
+            Source::Idle => {}
         }
-        tracing::info!(
-            entry = entry.id,
-            deliveries,
-            "took over a request of a process that does not answer it"
-        );
-        taken.push(entry);
+        let found = pending_ids(pending.query_async::<Value>(&mut self.connection).await?)?;
+        let next = (found.len() == count).then(|| found.last().map(|(id, _)| id.clone())).flatten();
+        // After an outage that was longer than `claim_after`, those that this process works on are among them.
+        let is_free = |id: &str| !shared.running.lock().contains_key(id);
+        let (refused, wanted): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .filter(|(id, _)| is_free(id))
+            .partition(|(_, deliveries)| deliveries >= max_deliveries);
+        for (id, deliveries) in refused {
+            self.refuse(id, deliveries, idle).await?;
+        }
+        let mut page = Page { entries: Vec::new(), next };
+        if wanted.is_empty() {
+            return Ok(page);
+        }
+        let mut claim = cmd("XCLAIM");
+        claim.arg(request_stream).arg(group).arg(&shared.consumer).arg(idle);
+        for (id, _) in &wanted {
+            claim.arg(id);
+        }
+        page.entries = claimed(claim.query_async(&mut self.connection).await?)?;
+        match source {
+            Source::Own => {}
+            Source::Idle => {
+                for entry in &page.entries {
+                    let earlier = wanted.iter().find(|(id, _)| *id == entry.id);
+                    let deliveries = earlier.map_or(0, |(_, deliveries)| *deliveries) + 1;
+                    tracing::info!(
+                        entry = entry.id,
+                        deliveries,
+                        "took over a request of a process that does not answer it"
+                    );
+                }
+            }
+        }
+        Ok(page)
     }
-    Ok((next, taken))
-}
 
-/// Processes an entry, unless this process works on it already. Returns false if the server stops before there is memory for it.
-async fn take(shared: &Arc<Shared>, entry: Entry, permit: OwnedSemaphorePermit) -> bool {
-    let id: EntryId = entry.id.as_str().into();
-    if shared.running.lock().contains_key(&id) {
-        return true;
+    /// Refuses a request that was delivered too often. The first process that does so reads the request, to tell its client. If that ended
+    /// the process as well, the next one refuses the request without reading it.
+    async fn refuse(&mut self, id: String, deliveries: u64, idle: u64) -> Result<(), RedisError> {
+        let RedisStreams { request_stream, group, max_deliveries, .. } = &self.shared.options;
+        // In the list meanwhile, so that its claim is refreshed.
+        let Some(registered) = Registered::new(self.shared, id.as_str().into()) else { return Ok(()) };
+        let reason = format!("the request was delivered {deliveries} times and never answered");
+        let mut claim = cmd("XCLAIM");
+        claim.arg(request_stream).arg(group).arg(&self.shared.consumer).arg(idle).arg(&id);
+        let fields = if deliveries > *max_deliveries {
+            let ids: Vec<String> = claim.arg("JUSTID").query_async(&mut self.connection).await?;
+            (!ids.is_empty()).then(Vec::new)
+        } else {
+            let found = claimed(claim.query_async(&mut self.connection).await?)?;
+            found.into_iter().next().map(|entry| entry.fields.unwrap_or_default())
+        };
+        // Without fields, another process was faster.
+        if let Some(fields) = fields {
+            tracing::warn!(entry = id, reason, "an entry was refused");
+            answer::give_up(self.shared, &registered.id, fields, reason).await;
+        }
+        Ok(())
     }
-    let size = u32::try_from((entry.size() / 1024 + 1).min(shared.memory_size)).unwrap_or(u32::MAX);
-    let memory = tokio::select! {
-        memory = shared.memory.clone().acquire_many_owned(size) => memory,
-        () = shared.stop.cancelled() => return false,
-    };
-    let Ok(memory) = memory else { return false };
-    let Some(fields) = entry.fields else {
-        // The entry was deleted, so there is nothing to answer.
-        shared.writer.acknowledge(&id).await;
-        return true;
-    };
-    let slot = Slot { _request: permit, _memory: memory };
-    let registered = Registered { shared: shared.clone(), id: id.clone() };
-    // Locked until the task is in the list, so that it cannot remove itself before.
-    let mut running = shared.running.lock();
-    let task = shared.tasks.spawn(async move {
-        answer::answer(&registered.shared, &registered.id, fields, slot).await;
-    });
-    running.insert(id, task.abort_handle());
-    true
+
+    /// Processes entries, unless this process works on them already. Returns false if the server stops before there is memory for them.
+    async fn take(
+        &mut self,
+        found: Vec<Entry>,
+        mut permits: OwnedSemaphorePermit,
+    ) -> Result<bool, RedisError> {
+        let shared = self.shared;
+        let read_at = Instant::now();
+        if let Some(largest) = found.iter().map(|entry| kib(entry.size())).max() {
+            self.expected = largest.max(self.expected / 2);
+        }
+        // An entry that waits for memory is in the list as well, so that its claim is refreshed.
+        let found: Vec<_> = found
+            .into_iter()
+            .filter_map(|entry| Some((Registered::new(shared, entry.id.as_str().into())?, entry)))
+            .collect();
+        for (registered, entry) in found {
+            let Some(permit) = permits.split(1) else { break };
+            let size = u32::try_from(kib(entry.size()).min(shared.memory_size)).unwrap_or(u32::MAX);
+            let memory = tokio::select! {
+                memory = shared.memory.clone().acquire_many_owned(size) => memory,
+                () = shared.stop.cancelled() => return Ok(false),
+            };
+            let Ok(memory) = memory else { return Ok(false) };
+            let Some(fields) = entry.fields else {
+                // The entry was deleted, so there is nothing to answer.
+                shared.writer.acknowledge(&registered.id).await;
+                continue;
+            };
+            // A claim that is younger than this cannot have ended.
+            if read_at.elapsed() >= shared.options.claim_after / 3 && !self.owns(&registered).await? {
+                tracing::info!(entry = %registered.id, "another process has taken over a request that waited for memory");
+                continue;
+            }
+            registered.process(fields, Slot { _request: permit, _memory: memory });
+        }
+        Ok(true)
+    }
+
+    /// Whether an entry that has waited still belongs to this process.
+    async fn owns(&mut self, registered: &Registered) -> Result<bool, RedisError> {
+        if registered.is_lost() {
+            return Ok(false);
+        }
+        let RedisStreams { request_stream, group, .. } = &self.shared.options;
+        let mut pending = cmd("XPENDING");
+        pending.arg(request_stream).arg(group).arg(&*registered.id).arg(&*registered.id).arg(1);
+        pending.arg(&self.shared.consumer);
+        Ok(!pending_ids(pending.query_async::<Value>(&mut self.connection).await?)?.is_empty())
+    }
 }
 
 /// An entry in the list of those that are processed, until dropped.
 struct Registered {
     shared: Arc<Shared>,
     id: EntryId,
+}
+
+impl Registered {
+    /// Adds an entry to the list. `None` if it is there already.
+    fn new(shared: &Arc<Shared>, id: EntryId) -> Option<Self> {
+        match shared.running.lock().entry(id.clone()) {
+            hash_map::Entry::Occupied(_) => None,
+            hash_map::Entry::Vacant(place) => {
+                place.insert(Progress::Waiting);
+                Some(Self { shared: shared.clone(), id })
+            }
+        }
+    }
+
+    /// Whether another process has taken the entry over.
+    fn is_lost(&self) -> bool {
+        match self.shared.running.lock().get(&self.id) {
+            Some(Progress::Waiting | Progress::Running(_)) => false,
+            Some(Progress::Lost) | None => true,
+        }
+    }
+
+    /// Processes the entry in a task of its own.
+    fn process(self, fields: Vec<(Vec<u8>, Vec<u8>)>, slot: Slot) {
+        let (shared, id) = (self.shared.clone(), self.id.clone());
+        // Locked until the task is in the list, so that it cannot remove itself before.
+        let mut running = shared.running.lock();
+        let task = shared.tasks.spawn(async move {
+            answer::answer(&self.shared, &self.id, fields, slot).await;
+        });
+        running.insert(id, Progress::Running(task.abort_handle()));
+    }
 }
 
 impl Drop for Registered {
@@ -255,9 +400,12 @@ async fn refresh(shared: &Arc<Shared>, connection: &mut Connection) -> Result<()
     let (kept, lost): (Vec<_>, Vec<_>) = running.iter().partition(|id| own.contains(&***id));
     for id in lost {
         // Most of them have been answered since.
-        if let Some(task) = shared.running.lock().get(id) {
+        if let Some(progress) = shared.running.lock().get_mut(id) {
             tracing::debug!(entry = %id, "another process has taken over a request");
-            task.abort();
+            match progress {
+                Progress::Running(task) => task.abort(),
+                Progress::Waiting | Progress::Lost => *progress = Progress::Lost,
+            }
         }
     }
     if kept.is_empty() {

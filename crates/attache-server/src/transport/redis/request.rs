@@ -60,7 +60,7 @@ pub(super) fn parse(fields: &mut [(Vec<u8>, Vec<u8>)], rules: &Rules<'_>) -> Res
     let size: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
     let (mut correlation, mut stream, mut payload, mut is_live) = (None, None, None, false);
     let (mut headers, mut in_json, mut twice) = (HeaderMap::new(), None, None);
-    let mut headers_size = 0;
+    let (mut headers_size, mut is_full) = (0, false);
     for (i, (name, value)) in fields.iter().enumerate() {
         let again = match std::str::from_utf8(name) {
             Ok(field::CORRELATION_ID) => correlation.replace(value.as_slice()).map(|_| field::CORRELATION_ID),
@@ -75,7 +75,13 @@ pub(super) fn parse(fields: &mut [(Vec<u8>, Vec<u8>)], rules: &Rules<'_>) -> Res
                 headers_size += name.len() + value.len();
                 // What is not valid in a header is ignored, as unknown headers are.
                 match (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-                    (Ok(name), Ok(value)) => headers.insert(name, value).map(|_| "a header"),
+                    (Ok(name), Ok(value)) => match headers.try_insert(name, value) {
+                        Ok(earlier) => earlier.map(|_| "a header"),
+                        Err(_) => {
+                            is_full = true;
+                            None
+                        }
+                    },
                     (_, _) => None,
                 }
             }
@@ -111,6 +117,10 @@ pub(super) fn parse(fields: &mut [(Vec<u8>, Vec<u8>)], rules: &Rules<'_>) -> Res
     if let Some(name) = twice {
         return Err(refused(format!("{name} occurs twice")));
     }
+    let too_many = || refused("there are too many headers".to_owned());
+    if is_full {
+        return Err(too_many());
+    }
     if let Some(json) = in_json {
         headers_size += json.len();
         let more: BTreeMap<String, String> = serde_json::from_slice(json)
@@ -118,7 +128,7 @@ pub(super) fn parse(fields: &mut [(Vec<u8>, Vec<u8>)], rules: &Rules<'_>) -> Res
         for (name, value) in more {
             let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
             let Ok(value) = HeaderValue::from_str(&value) else { continue };
-            if headers.insert(name, value).is_some() {
+            if headers.try_insert(name, value).map_err(|_| too_many())?.is_some() {
                 return Err(refused("a header occurs twice".to_owned()));
             }
         }
@@ -133,6 +143,38 @@ pub(super) fn parse(fields: &mut [(Vec<u8>, Vec<u8>)], rules: &Rules<'_>) -> Res
         Some(i) => Ok(RequestEntry { reply, payload: std::mem::take(&mut fields[i].1), headers }),
         None => Err(refused("there is no `payload`".to_owned())),
     }
+}
+
+/// A request as [`parse_entry`] reads it.
+#[derive(Debug)]
+pub struct ParsedEntry {
+    /// The stream that responses are added to.
+    pub reply_stream: Vec<u8>,
+    /// What the responses have in common with the request.
+    pub correlation: Vec<u8>,
+    /// Whether the reply stream ends with its client.
+    pub is_live: bool,
+    /// The JSON-RPC request.
+    pub payload: Vec<u8>,
+    /// Service parameters and credentials.
+    pub headers: HeaderMap,
+}
+
+/// Parses an entry of the stream `requests`, with the response stream `responses`. For fuzzing: the parser has no public caller.
+pub fn parse_entry(
+    fields: &mut [(Vec<u8>, Vec<u8>)],
+    max_entry: usize,
+    max_headers: usize,
+) -> Result<ParsedEntry, String> {
+    let rules = Rules { response_stream: "responses", prefix: "responses:", max_entry, max_headers };
+    let RequestEntry { reply, payload, headers } = parse(fields, &rules).map_err(|refused| refused.reason)?;
+    Ok(ParsedEntry {
+        reply_stream: reply.stream.to_vec(),
+        correlation: reply.correlation.to_vec(),
+        is_live: reply.is_live,
+        payload,
+        headers,
+    })
 }
 
 #[cfg(test)]
@@ -214,6 +256,17 @@ mod tests {
             let error = entry(&fields).err().unwrap_or_default();
             assert!(error.contains(why), "{fields:?}: {error}");
         }
+    }
+
+    #[test]
+    fn more_headers_than_a_map_of_headers_can_hold_are_refused() {
+        let rules = Rules { max_entry: usize::MAX, max_headers: usize::MAX, ..RULES };
+        let mut fields =
+            vec![(b"correlation_id".to_vec(), b"c".to_vec()), (b"payload".to_vec(), b"{}".to_vec())];
+        fields.extend((0..40_000).map(|i| (format!("x{i}").into_bytes(), Vec::new())));
+        let reason = parse(&mut fields, &rules).err().map(|refused| refused.reason);
+        assert_eq!(reason.as_deref(), Some("there are too many headers"));
+        assert_eq!(fields[1].1, b"{}", "a refused entry keeps its fields");
     }
 
     #[test]

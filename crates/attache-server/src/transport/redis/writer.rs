@@ -1,13 +1,16 @@
 //! Writing to Redis: responses, acknowledgments and refused entries.
 //!
 //! One task writes. What is ready together goes into one transaction, with the acknowledgments of the requests whose last response is in
-//! it: Redis does all of it or nothing. While Redis does not answer or is full, the task tries again. Callers wait for it, so the memory
+//! it: Redis does all of it or nothing. The writer lets other tasks run before it writes, so that few transactions carry many responses. While Redis does not answer or is full, the task tries again. Callers wait for it, so the memory
 //! that responses use is bounded by the requests and streams in progress.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attache_redis::redis::{Pipeline, RedisError, Value, pipe};
 use attache_redis::{Backoff, Connection, Outage, RedisUrl, connect, field, is_transient};
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
 use super::request::ReplyTo;
@@ -15,6 +18,9 @@ use super::{ANSWER, CONNECT, EntryId, Shared};
 
 /// How many jobs one transaction has at most, and how many may wait.
 const MAX_BATCH: usize = 128;
+
+/// How many bytes of responses one transaction has at most, unless one response has more.
+const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 /// How many bytes of a field of a refused entry are kept.
 const MAX_DEAD_FIELD: usize = 64 * 1024;
@@ -63,8 +69,36 @@ pub(super) enum Written {
 
 enum Work {
     Respond(Response),
-    Dead { id: EntryId, reason: String, fields: Vec<(Vec<u8>, Vec<u8>)> },
+    Dead { id: EntryId, reason: String, fields: DeadFields },
     Acknowledge(EntryId),
+}
+
+/// The fields of a refused entry that the dead stream keeps.
+type DeadFields = Vec<(&'static str, Vec<u8>)>;
+
+/// Of the fields of a refused entry those of the envelope, without credentials.
+fn dead_fields(mut fields: Vec<(Vec<u8>, Vec<u8>)>) -> DeadFields {
+    let names = [field::CORRELATION_ID, field::REPLY_STREAM, field::PAYLOAD];
+    let keep = |name: &'static str| {
+        let (_, value) = fields.iter_mut().find(|(own, _)| own == name.as_bytes())?;
+        let value = std::mem::take(value);
+        let mut value = if name == field::PAYLOAD { without_headers(value)? } else { value };
+        value.truncate(MAX_DEAD_FIELD);
+        Some((name, value))
+    };
+    names.into_iter().filter_map(keep).collect()
+}
+
+/// A payload without its member `headers`, which has service parameters and credentials. `None` if it may have that member and cannot be
+/// parsed.
+fn without_headers(payload: Vec<u8>) -> Option<Vec<u8>> {
+    match serde_json::from_slice::<BTreeMap<Cow<'_, str>, &RawValue>>(&payload) {
+        Ok(mut members) => match members.remove(field::HEADERS) {
+            Some(_) => serde_json::to_vec(&members).ok(),
+            None => Some(payload),
+        },
+        Err(_) => memchr::memmem::find(&payload, field::HEADERS.as_bytes()).is_none().then_some(payload),
+    }
 }
 
 /// Work, and where its outcome is awaited.
@@ -116,6 +150,7 @@ impl Writer {
 
     /// Puts an entry into the dead stream and acknowledges it.
     pub(super) async fn dead(&self, id: &EntryId, reason: String, fields: Vec<(Vec<u8>, Vec<u8>)>) {
+        let fields = dead_fields(fields);
         self.hand_in(Work::Dead { id: id.clone(), reason, fields }).await.wait().await;
     }
 
@@ -179,14 +214,12 @@ impl Target {
         }
     }
 
-    /// Adds an entry of the dead stream to a transaction. It has no credentials: of the fields, only those of the envelope.
-    fn bury(&self, pipe: &mut Pipeline, id: &str, reason: &str, fields: &[(Vec<u8>, Vec<u8>)]) {
+    /// Adds an entry of the dead stream to a transaction.
+    fn bury(&self, pipe: &mut Pipeline, id: &str, reason: &str, fields: &DeadFields) {
         let add = pipe.cmd("XADD").arg(&self.dead).arg("MAXLEN").arg("~").arg(self.keep_dead).arg("*");
         add.arg(field::ENTRY_ID).arg(id).arg(field::REASON).arg(reason);
-        for name in [field::CORRELATION_ID, field::REPLY_STREAM, field::PAYLOAD] {
-            if let Some((_, value)) = fields.iter().find(|(own, _)| own == name.as_bytes()) {
-                add.arg(name).arg(&value[..value.len().min(MAX_DEAD_FIELD)]);
-            }
+        for (name, value) in fields {
+            add.arg(*name).arg(value.as_slice());
         }
     }
 
@@ -221,8 +254,41 @@ pub(super) async fn run(target: Target, mut jobs: mpsc::Receiver<Job>) {
     let mut link = Link { target, connection: None, backoff: Backoff::default() };
     let mut batch = Vec::with_capacity(MAX_BATCH);
     while jobs.recv_many(&mut batch, MAX_BATCH).await > 0 {
-        link.finish(std::mem::take(&mut batch)).await;
+        gather(&mut jobs, &mut batch).await;
+        while !batch.is_empty() {
+            let rest = batch.split_off(transaction_length(&batch));
+            link.finish(std::mem::replace(&mut batch, rest)).await;
+        }
     }
+}
+
+/// Lets other tasks run as long as they bring further jobs. Each transaction costs a round trip, however many responses it has.
+async fn gather(jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>) {
+    let mut before = 0;
+    while before < batch.len() && batch.len() < MAX_BATCH {
+        before = batch.len();
+        tokio::task::yield_now().await;
+        while batch.len() < MAX_BATCH
+            && let Ok(job) = jobs.try_recv()
+        {
+            batch.push(job);
+        }
+    }
+}
+
+/// How many of the jobs, from the first one on, go into one transaction: as many as keep it small, but at least one.
+fn transaction_length(jobs: &[Job]) -> usize {
+    let size = |job: &Job| match &job.work {
+        Work::Respond(response) => response.payload.as_ref().map_or(0, Vec::len),
+        Work::Dead { fields, .. } => fields.iter().map(|(_, value)| value.len()).sum(),
+        Work::Acknowledge(_) => 0,
+    };
+    let mut bytes = 0_usize;
+    let fits = jobs.iter().take_while(|job| {
+        bytes = bytes.saturating_add(size(job));
+        bytes <= MAX_BATCH_BYTES
+    });
+    fits.count().max(1)
 }
 
 /// The writer with its connection.
@@ -350,6 +416,64 @@ fn unwritable(response: Response, error: &RedisError) -> Option<Work> {
         (field::REPLY_STREAM, reply.stream.to_vec()),
         (field::PAYLOAD, payload.unwrap_or_default()),
     ];
-    let fields = fields.map(|(name, value)| (name.as_bytes().to_vec(), value)).into();
+    let fields = dead_fields(fields.map(|(name, value)| (name.as_bytes().to_vec(), value)).into());
     Some(Work::Dead { id, reason, fields })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(payload: &str) -> Option<String> {
+        without_headers(payload.as_bytes().to_vec()).map(|kept| String::from_utf8(kept).unwrap())
+    }
+
+    #[test]
+    fn the_dead_stream_gets_no_credentials() {
+        let with = r#"{"jsonrpc":"2.0","headers":{"Authorization":"Bearer s3cret"},"id":1,"method":"x"}"#;
+        assert_eq!(kept(with).unwrap(), r#"{"id":1,"jsonrpc":"2.0","method":"x"}"#);
+        let escaped = r#"{"\u0068eaders":{"Authorization":"Bearer s3cret"},"id":1}"#;
+        assert_eq!(kept(escaped).unwrap(), r#"{"id":1}"#);
+        let twice = r#"{"headers":{"a":"s3cret"},"headers":{"b":"s3cret"},"id":1}"#;
+        assert_eq!(kept(twice).unwrap(), r#"{"id":1}"#);
+        for broken in [r#"{"headers":{"a":"s3cret"}"#, r#"[{"headers":{"a":"s3cret"}}]"#] {
+            assert_eq!(kept(broken), None, "{broken}");
+        }
+        for harmless in ["{", "", r#"{"id": 1}"#] {
+            assert_eq!(kept(harmless).as_deref(), Some(harmless));
+        }
+        let fields =
+            [("correlation_id", "c"), ("authorization", "s3cret"), ("headers", "s3cret"), ("payload", with)];
+        let fields = dead_fields(fields.map(|(name, value)| (name.into(), value.into())).into());
+        assert_eq!(fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["correlation_id", "payload"]);
+        assert!(!String::from_utf8_lossy(&fields[1].1).contains("s3cret"));
+    }
+
+    #[test]
+    fn a_transaction_is_small_but_has_at_least_one_response() {
+        let reply = ReplyTo { stream: (*b"s").into(), correlation: (*b"c").into(), is_live: false };
+        let job = |size: usize| {
+            let work = Work::Respond(Response::last(&reply, vec![0; size], None));
+            Job { work, done: oneshot::channel().0 }
+        };
+        let half = MAX_BATCH_BYTES / 2;
+        assert_eq!(transaction_length(&[job(half), job(half), job(1)]), 2);
+        assert_eq!(transaction_length(&[job(MAX_BATCH_BYTES + 1), job(1)]), 1);
+        assert_eq!(transaction_length(&[job(1), job(MAX_BATCH_BYTES)]), 1);
+    }
+
+    #[tokio::test]
+    async fn responses_that_are_almost_ready_share_a_transaction() {
+        let (writer, mut jobs) = channel();
+        let first = EntryId::from("1-0");
+        writer.hand_in(Work::Acknowledge(first)).await;
+        let mut batch = Vec::new();
+        jobs.recv_many(&mut batch, MAX_BATCH).await;
+        for i in 2..10 {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.hand_in(Work::Acknowledge(format!("{i}-0").into())).await });
+        }
+        gather(&mut jobs, &mut batch).await;
+        assert_eq!(batch.len(), 9);
+    }
 }

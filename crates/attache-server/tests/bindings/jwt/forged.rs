@@ -148,3 +148,25 @@ async fn no_forged_token_lets_anyone_in() {
         "what it says about its key counts for nothing"
     );
 }
+
+#[tokio::test]
+async fn a_token_of_16_kib_is_read_and_a_longer_one_is_not() {
+    let minter = Minter::new("ES256", "k");
+    let provider = Provider::with(&[&minter]).await;
+    let callers = JwtCallers::new([JwtIssuer::new(&provider.url).audience(US)]).unwrap();
+    let good = claims(&provider.url, "alice", seconds());
+    // Not every length is one of base64url, so the header is made longer too.
+    let token = |length: usize| {
+        let sized = (0..4).flat_map(|header| (11_900..12_200).map(move |claims| (header, claims)));
+        let mut tokens = sized.map(|(header, claims)| {
+            let header = with(minter.header(), json!({"x": "x".repeat(header)}));
+            minter.signed(&header, &with(good.clone(), json!({"x": "x".repeat(claims)})))
+        });
+        tokens.find(|token| token.len() == length).expect("there is a token of this length")
+    };
+    assert_eq!(admitted(&callers, &token(16 * 1024)).await, Ok(format!("{}#alice", provider.url)));
+    let Err(Denied::Wrong(why)) = admitted(&callers, &token(16 * 1024 + 1)).await else {
+        panic!("it was read");
+    };
+    assert!(why.contains("it is too long"), "{why}");
+}

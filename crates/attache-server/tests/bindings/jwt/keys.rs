@@ -265,3 +265,34 @@ async fn only_fetching_keys_takes_a_while() {
     assert!(admitted(&watched.callers, &first).await.is_ok());
     assert!(at_once(&first) && at_once(&second) && at_once(&second));
 }
+
+#[tokio::test]
+async fn keys_are_read_up_to_512_kib_and_are_up_to_100() {
+    let minter = Minter::new("ES256", "own");
+    let bytes = |length: usize| {
+        let padded = |padding: usize| vec![minter.jwk(), json!({"kty": "none", "x": "x".repeat(padding)})];
+        let least = json!({"keys": padded(0)}).to_string().len();
+        padded(length - least)
+    };
+    let others = |count: usize| {
+        let mut keys = vec![json!({"kty": "none"}); count - 1];
+        keys.push(minter.jwk());
+        keys
+    };
+    for (keys, why) in [
+        (bytes(512 * 1024), None),
+        (bytes(512 * 1024 + 1), Some("it is longer than 524288 bytes")),
+        (others(100), None),
+        (others(101), Some("more than 100 keys")),
+    ] {
+        let watched = Watched::new(&[]).await;
+        watched.provider.publish_jwks(keys);
+        match admitted(&watched.callers, &watched.token(&minter)).await {
+            Ok(name) => assert_eq!((name.as_str(), why), ("idp#alice", None)),
+            Err(Denied::Unavailable(reason)) => {
+                assert!(why.is_some_and(|why| reason.contains(why)), "{reason}");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_core::{AgentResult, Turn, agent_fn};
 use attache_server::{Server, ServerOptions};
-use futures::{SinkExt, StreamExt};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -75,6 +75,30 @@ async fn a_line_that_is_too_long_is_an_error_before_it_ends() {
     still_answers(&mut server).await;
 }
 
+/// A request of this many bytes.
+fn sized(length: usize) -> Value {
+    let of = |text: String| {
+        let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]});
+        request("1", "SendMessage", json!({"message": message}))
+    };
+    of("x".repeat(length - of(String::new()).to_string().len()))
+}
+
+#[tokio::test]
+async fn a_frame_of_exactly_the_limit_is_answered_and_a_longer_one_ends_the_connection() {
+    for transport in [Transport::Unix, Transport::Lines, Transport::WebSocket] {
+        let mut server = everywhere(player().options(|options| options.max_body = 1000)).await;
+        let mut wire = server.wire(transport).await;
+        let answer = ask(&mut *wire, sized(1000)).await;
+        assert!(answer["result"]["task"].is_object(), "{transport:?}: {answer}");
+        wire.send(sized(1001)).await;
+        let refused = soon(wire.next()).await.expect("an error").payload;
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("longer than 1000 bytes"), "{transport:?}: {refused}");
+        assert!(soon(wire.next()).await.is_none(), "{transport:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_websocket_message_of_a_gibibyte_is_refused_when_it_is_announced() {
     let mut server = impatient(|_| {}).await;
@@ -93,14 +117,16 @@ async fn a_websocket_message_of_a_gibibyte_is_refused_when_it_is_announced() {
 
 #[tokio::test]
 async fn an_envelope_of_a_gibibyte_is_refused_when_it_is_announced() {
-    let mut server = impatient(|_| {}).await;
+    let mut server = everywhere(player()).await;
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let url = format!("http://{}/iac_code.a2a.transports.proto.A2AJsonRpc/Send", server.address);
-    let announced = vec![0, 0x40, 0, 0, 0, b'{'];
+    // The body stays open: only the announced length can be the reason.
+    let announced = futures::stream::iter([Ok::<_, std::io::Error>(vec![0, 0x40, 0, 0, 0, b'{'])]);
+    let body = reqwest::Body::wrap_stream(announced.chain(futures::stream::pending()));
     let request = client.post(url).header("content-type", "application/grpc").header("te", "trailers");
-    let response = soon(request.body(announced).send()).await.unwrap();
+    let response = soon(request.body(body).send()).await.unwrap();
     let status = response.headers().get("grpc-status").expect("a status").to_str().unwrap().to_owned();
-    assert_ne!(status, "0");
+    assert_eq!(status, "8", "{response:?}");
     still_answers(&mut server).await;
 }
 
@@ -174,7 +200,10 @@ async fn one_connection_has_as_many_requests_at_once_as_it_may_and_no_more() {
         wire.send(request("three", "SendMessage", send("hello"))).await;
         let refused = soon(wire.next()).await.unwrap().payload;
         assert_eq!(refused["id"], "three", "{transport:?}: {refused}");
-        assert!(refused["error"]["message"].as_str().unwrap().contains("at most 2 requests"), "{refused}");
+        assert!(
+            refused["error"]["message"].as_str().unwrap().contains("at most 2 concurrent requests"),
+            "{refused}"
+        );
         let mut other = server.wire(transport).await;
         let answer = ask(&mut *other, request("1", "SendMessage", send("hello"))).await;
         assert!(answer["result"]["task"].is_object(), "{transport:?}: {answer}");
@@ -198,12 +227,40 @@ async fn what_was_received_before_the_end_of_the_input_is_answered_and_then_the_
 }
 
 #[tokio::test]
-async fn a_message_after_a_request_was_dropped_by_its_client_is_answered() {
+async fn a_client_that_is_gone_gives_back_what_its_stream_used() {
+    for transport in [Transport::Unix, Transport::WebSocket] {
+        let mut server = everywhere(player().options(|options| options.max_requests = 1)).await;
+        let mut wire = server.wire(transport).await;
+        wire.send(request("turn", "SendStreamingMessage", send("wait"))).await;
+        soon(wire.next()).await.expect("the stream has begun");
+        let mut other = server.wire(Transport::Http).await;
+        let refused = ask(&mut *other, request("1", "ListTasks", json!({}))).await;
+        assert!(refused["error"].is_object(), "{transport:?}: a stream counts as a request: {refused}");
+        // Gone without a word, while its task waits.
+        drop(wire);
+        soon(async {
+            while ask(&mut *other, request("1", "ListTasks", json!({}))).await["error"].is_object() {}
+        })
+        .await;
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_has_only_stopped_sending_gets_the_rest_of_its_stream() {
     let mut server = everywhere(player()).await;
-    let mut socket = server.websocket("/ws", &[]).await;
-    socket.send(Message::text(request("a", "SendMessage", send("wait")).to_string())).await.unwrap();
-    // Gone without a word.
-    drop(socket);
-    still_answers(&mut server).await;
-    server.stop().await;
+    let mut stream = UnixStream::connect(&server.socket).await.unwrap();
+    let turn = request("turn", "SendStreamingMessage", send("wait"));
+    stream.write_all(format!("{turn}\n").as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    let first: Value = serde_json::from_str(&soon(lines.next_line()).await.unwrap().unwrap()).unwrap();
+    let task = first["result"]["task"]["id"].clone();
+    let mut other = server.wire(Transport::Http).await;
+    ask(&mut *other, request("cancel", "CancelTask", json!({"id": task}))).await;
+    let mut last = String::new();
+    while let Some(line) = soon(lines.next_line()).await.unwrap() {
+        last = line;
+    }
+    assert!(last.contains(r#""final":true"#), "{last}");
 }

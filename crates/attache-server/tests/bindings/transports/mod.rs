@@ -1,19 +1,23 @@
 //! The transports that carry JSON-RPC, each as the same few steps: send the bytes of a request, get the frames of the response.
 //!
-//! A new transport needs a [`Transport`], and gets the whole suite in [`crate::conformance`] and most of [`faults`] with it.
+//! A new transport needs a line in [`transports`], and gets the whole suite in [`crate::conformance`] with it.
 
 mod card;
 mod faults;
+mod limits;
 mod listeners;
 mod matrix;
 mod multiplexing;
+mod unix_http;
 mod websocket;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use attache_core::{Agent, BoxFuture};
+use attache_grpc::call_result;
 use attache_grpc::envelope::{JsonRpcEnvelope, SERVICE};
+use attache_protocol::Operation;
 use attache_server::{LocalAddress, Server};
 use futures::{SinkExt, StreamExt};
 use http::uri::PathAndQuery;
@@ -25,27 +29,53 @@ use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::conformance::{Calls, HttpWire, denied, split_headers};
 pub(crate) use crate::conformance::{Got, Wire, exchange};
 use crate::support::soon;
 
-/// A way to carry JSON-RPC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// Requests and server-sent events over HTTP, which the others are compared with.
-    Http,
-    /// Lines over a Unix socket.
-    Unix,
-    /// Lines over a stream that is open already, as over standard input and output.
-    Lines,
-    WebSocket,
-    /// Messages of gRPC.
-    Envelope,
+/// Passes the list of transports to a macro, each with the module of its tests.
+macro_rules! transports {
+    ($then:ident!) => {
+        $then! {
+            /// Lines over a Unix socket.
+            Unix unix,
+            /// Lines over a stream that is open already, as over standard input and output.
+            Lines lines,
+            WebSocket websocket,
+            /// A WebSocket connection at the path of JSON-RPC.
+            WebSocketAtJsonRpc websocket_at_the_path_of_json_rpc,
+            /// A WebSocket connection over a Unix socket.
+            WebSocketOverUnix websocket_over_unix,
+            /// Messages of gRPC.
+            Envelope envelope,
+            /// Messages of gRPC over a Unix socket.
+            EnvelopeOverUnix envelope_over_unix,
+            /// Requests and server-sent events over a Unix socket.
+            HttpOverUnix http_over_unix,
+        }
+    };
 }
 
+use transports;
+
+macro_rules! define {
+    ($($(#[$about:meta])* $transport:ident $_module:ident,)*) => {
+        /// A way to carry JSON-RPC.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Transport {
+            /// Requests and server-sent events over HTTP, which the others are compared with.
+            Http,
+            $($(#[$about])* $transport),*
+        }
+    };
+}
+
+transports! { define! }
+
 impl Transport {
-    /// All of them that carry frames.
+    /// One for each way to carry frames.
     pub(crate) const FRAMED: [Self; 4] = [Self::Unix, Self::Lines, Self::WebSocket, Self::Envelope];
 }
 
@@ -94,17 +124,52 @@ pub(crate) async fn everywhere<A: Agent>(server: Server<A>) -> Everywhere {
 impl Everywhere {
     /// A connection. There is one only for [`Transport::Lines`].
     pub(crate) async fn wire(&mut self, transport: Transport) -> Box<dyn Wire> {
+        let url = || format!("http://{}/a2a", self.address);
         match transport {
-            Transport::Http => Box::new(HttpWire::new(format!("http://{}/a2a", self.address))),
-            Transport::Unix => {
-                Box::new(LineWire(BufReader::new(soon(UnixStream::connect(&self.socket)).await.unwrap())))
+            Transport::Http => {
+                Box::new(HttpWire::new(reqwest::Client::builder().no_proxy().build().unwrap(), url()))
             }
+            Transport::HttpOverUnix => Box::new(HttpWire::new(self.http_over_unix(), url())),
+            Transport::Unix => Box::new(LineWire(BufReader::new(self.connect_unix().await))),
             Transport::Lines => {
                 Box::new(LineWire(BufReader::new(self.stream.take().expect("one connection"))))
             }
             Transport::WebSocket => Box::new(WebSocketWire(self.websocket("/ws", &[]).await)),
-            Transport::Envelope => Box::new(EnvelopeWire::new(self.address).await),
+            Transport::WebSocketAtJsonRpc => Box::new(WebSocketWire(self.websocket("/a2a", &[]).await)),
+            Transport::WebSocketOverUnix => Box::new(WebSocketWire(self.websocket_over_unix("/ws").await)),
+            Transport::Envelope => Box::new(EnvelopeWire::new(self.grpc().await)),
+            Transport::EnvelopeOverUnix => Box::new(EnvelopeWire::new(self.grpc_over_unix().await)),
         }
+    }
+
+    /// A connection to the Unix socket.
+    pub(crate) async fn connect_unix(&self) -> UnixStream {
+        soon(UnixStream::connect(&self.socket)).await.unwrap()
+    }
+
+    /// A connection of gRPC.
+    async fn grpc(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        soon(endpoint.connect()).await.unwrap()
+    }
+
+    /// A connection of gRPC over the Unix socket.
+    pub(crate) async fn grpc_over_unix(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", self.socket.display())).unwrap();
+        // The client names the server `tonic`.
+        soon(endpoint.connect()).await.unwrap()
+    }
+
+    /// An HTTP client that connects to the Unix socket, whatever the URL of a request is.
+    pub(crate) fn http_over_unix(&self) -> reqwest::Client {
+        reqwest::Client::builder().no_proxy().unix_socket(self.socket.as_path()).build().unwrap()
+    }
+
+    /// A WebSocket connection over the Unix socket.
+    pub(crate) async fn websocket_over_unix(&self, path: &str) -> WebSocketStream<UnixStream> {
+        let stream = self.connect_unix().await;
+        let opened = tokio_tungstenite::client_async(format!("ws://localhost{path}"), stream);
+        soon(opened).await.expect("the connection is opened").0
     }
 
     /// A WebSocket connection.
@@ -209,22 +274,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for WebSocketWire<S> {
 }
 
 struct EnvelopeWire {
-    channel: tonic::transport::Channel,
+    channel: Channel,
     calls: Calls,
 }
 
 impl EnvelopeWire {
-    async fn new(address: SocketAddr) -> Self {
-        let endpoint = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap();
-        Self { channel: soon(endpoint.connect()).await.unwrap(), calls: Calls::new() }
+    fn new(channel: Channel) -> Self {
+        Self { channel, calls: Calls::new() }
     }
 }
 
 impl Wire for EnvelopeWire {
     fn send(&mut self, request: Value) -> BoxFuture<'_, ()> {
         let method = request["method"].as_str().unwrap_or_default();
-        let is_stream =
-            ["Stream", "stream", "Subscribe", "subscribe"].iter().any(|word| method.contains(word));
+        let is_stream = Operation::of_method(method).is_some_and(Operation::is_streaming);
         let (payload, headers) = split_headers(request);
         let mut message = tonic::Request::new(JsonRpcEnvelope { payload: payload.into(), r#final: true });
         for (name, value) in headers {
@@ -242,8 +305,14 @@ impl Wire for EnvelopeWire {
                 last: message.r#final,
             };
             let failed = |status: tonic::Status| {
-                assert_eq!(status.code(), tonic::Code::Unauthenticated, "{}", status.message());
-                denied()
+                let code = status.code();
+                if code == tonic::Code::Unauthenticated {
+                    denied()
+                } else if code == tonic::Code::ResourceExhausted {
+                    exhausted(status)
+                } else {
+                    Got { payload: json!({"error": {"message": status.to_string()}}), last: true }
+                }
             };
             if is_stream {
                 match client.server_streaming(message, path("Stream"), codec).await {
@@ -266,4 +335,14 @@ impl Wire for EnvelopeWire {
     fn next(&mut self) -> BoxFuture<'_, Option<Got>> {
         Box::pin(self.calls.receiver.recv())
     }
+}
+
+/// The status of a call that a limit refused, as the frame that others would have.
+fn exhausted(status: tonic::Status) -> Got {
+    let headers = status.into_http::<()>().into_parts().0.headers;
+    let status = call_result(&headers).expect("a status").expect_err("the call failed");
+    let details: Vec<Value> =
+        status.details.iter().map(|detail| serde_json::from_str(detail.as_str()).unwrap()).collect();
+    let error = json!({"code": -32052, "message": status.message, "data": details});
+    Got { payload: json!({"error": error}), last: true }
 }
