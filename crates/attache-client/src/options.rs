@@ -149,7 +149,8 @@ pub struct ClientOptions {
     /// Trusted root certificates, in addition to those of the system.
     pub roots: Vec<RootCertificates>,
     /// Redis servers with their credentials, for agents over Redis Streams. The credentials are used for the host and port of the URL
-    /// only. A server that is not in the list is used without credentials.
+    /// only, if the user gave the address of the agent or its origin is [trusted](Self::trusted_origins), such as
+    /// `redis-streams://redis.example.com:6379`. A server that is not in the list is used without credentials.
     #[cfg(feature = "redis")]
     pub redis: Vec<attache_redis::RedisUrl>,
     /// The URIs of the extensions to request with every request.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use attache_protocol::{Dialect, Operation};
+use attache_protocol::Operation;
 use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName};
 use serde::Deserialize;
@@ -76,7 +76,7 @@ impl Forwarded {
         };
         let Some(frame) = frame else { return Ok(None) };
         let json = match &self.id {
-            Some(id) => with_id(&frame.json, id, &OF_FRAMES)
+            Some(id) => rewritten(&frame.json, Some(id), &OF_FRAMES)
                 .map(Bytes::from)
                 .ok_or_else(|| ClientError::Protocol("the response is not one of JSON-RPC 2.0".to_owned()))?,
             None => frame.json,
@@ -100,14 +100,16 @@ fn members(json: &[u8]) -> Option<Members<'_>> {
 const OF_REQUESTS: [&str; 1] = ["headers"];
 const OF_FRAMES: [&str; 2] = ["eventId", "final"];
 
-/// Writes an object with another `id` and without some members.
-fn with_id(json: &[u8], id: &str, omitted: &[&str]) -> Option<Vec<u8>> {
+/// Writes an object with another `id`, or without one, and without some members.
+fn rewritten(json: &[u8], id: Option<&str>, omitted: &[&str]) -> Option<Vec<u8>> {
     let members = members(json)?;
-    let mut out = Vec::with_capacity(json.len() + id.len());
+    let mut out = Vec::with_capacity(json.len() + 32);
     out.extend_from_slice(b"{\"jsonrpc\":");
     out.extend_from_slice(members.get("jsonrpc").map_or("\"2.0\"", |it| it.get()).as_bytes());
-    out.extend_from_slice(b",\"id\":");
-    out.extend_from_slice(id.as_bytes());
+    if let Some(id) = id {
+        out.extend_from_slice(b",\"id\":");
+        out.extend_from_slice(id.as_bytes());
+    }
     for (name, value) in &members {
         if matches!(name.as_ref(), "jsonrpc" | "id") || omitted.contains(&name.as_ref()) {
             continue;
@@ -119,25 +121,6 @@ fn with_id(json: &[u8], id: &str, omitted: &[&str]) -> Option<Vec<u8>> {
     }
     out.push(b'}');
     Some(out)
-}
-
-/// Whether a method is answered with a stream, in any generation of the protocol.
-fn is_streaming(method: &str) -> bool {
-    match Operation::from_name(method).or_else(|| Dialect::operation(method)) {
-        Some(Operation::SendStreamingMessage | Operation::SubscribeToTask) => true,
-        Some(
-            Operation::SendMessage
-            | Operation::GetTask
-            | Operation::ListTasks
-            | Operation::CancelTask
-            | Operation::CreateTaskPushNotificationConfig
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard,
-        )
-        | None => false,
-    }
 }
 
 impl Client {
@@ -152,14 +135,13 @@ impl Client {
         let method: String =
             members.get("method").and_then(|it| serde_json::from_str(it.get()).ok()).unwrap_or_default();
         let transport = self.transport();
-        let is_stream = is_streaming(&method);
+        let operation = Operation::of_method(&method);
+        let is_stream = operation.is_some_and(Operation::is_streaming);
         let caller = members.get("id").map(|id| id.get().to_owned());
         let own = Id::next().number();
-        let json = match &caller {
-            Some(_) => with_id(request, &own.to_string(), &OF_REQUESTS).ok_or_else(invalid)?,
-            None => request.to_vec(),
-        };
-        let operation = Operation::from_name(&method).or_else(|| Dialect::operation(&method));
+        // A notification has no id.
+        let new_id = caller.as_ref().map(|_| own.to_string());
+        let json = rewritten(request, new_id.as_deref(), &OF_REQUESTS).ok_or_else(invalid)?;
         let options = self.options();
         let limit = match operation {
             Some(Operation::SendMessage | Operation::SendStreamingMessage) => options.send_timeout,
@@ -194,7 +176,7 @@ impl Transport {
             url.query_pairs_mut().extend_pairs(auth.query.iter().map(|(name, key)| (name, key.reveal())));
         }
         frame.auth.clone_from(&auth.headers);
-        let channel = self.channels.to(&self.http, endpoint.channel, &url)?;
+        let channel = self.channels.to(&self.http, endpoint.channel, &url, &self.agent.card_url)?;
         let error = match channel.exchange(frame.clone()).await {
             Ok(responses) => return Ok(responses),
             Err(error) => error,
@@ -215,27 +197,18 @@ mod tests {
     #[test]
     fn only_the_id_of_a_message_changes() {
         let json = br#"{"id": "a", "method":"GetTask","jsonrpc":"2.0","params":{"id":"t", "n": 1.0},"headers":{"x":"y"}}"#;
-        let replaced = with_id(json, "7", &OF_REQUESTS).unwrap();
+        let replaced = rewritten(json, Some("7"), &OF_REQUESTS).unwrap();
         let expected = r#"{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":"t", "n": 1.0}}"#;
         assert_eq!(String::from_utf8(replaced).unwrap(), expected);
         for bad in ["", "[]", "7", "{", r#""x""#] {
-            assert!(with_id(bad.as_bytes(), "7", &OF_FRAMES).is_none(), "{bad}");
+            assert!(rewritten(bad.as_bytes(), Some("7"), &OF_FRAMES).is_none(), "{bad}");
         }
     }
 
     #[test]
-    fn methods_of_every_generation_are_known_to_be_streams() {
-        for method in [
-            "SendStreamingMessage",
-            "SubscribeToTask",
-            "message/stream",
-            "tasks/resubscribe",
-            "tasks/sendSubscribe",
-        ] {
-            assert!(is_streaming(method), "{method}");
-        }
-        for method in ["SendMessage", "message/send", "GetAgentCard", ""] {
-            assert!(!is_streaming(method), "{method}");
-        }
+    fn a_notification_is_forwarded_without_an_id_and_without_headers() {
+        let json = br#"{"jsonrpc":"2.0","method":"SendMessage","headers":{"Authorization":"Bearer s3cret"}}"#;
+        let replaced = rewritten(json, None, &OF_REQUESTS).unwrap();
+        assert_eq!(String::from_utf8(replaced).unwrap(), r#"{"jsonrpc":"2.0","method":"SendMessage"}"#);
     }
 }

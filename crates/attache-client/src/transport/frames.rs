@@ -87,7 +87,7 @@ impl Transport {
         };
         // A request must not lose what protects it from being executed twice.
         let needs_headers = headers.is_repeatable() || !auth.headers.is_empty();
-        let channel = self.channels.to(&self.http, endpoint.channel, &endpoint.url)?;
+        let channel = self.channels.to(&self.http, endpoint.channel, &endpoint.url, &self.agent.card_url)?;
         Ok(Prepared { channel, frame, needs_headers })
     }
 }

@@ -9,6 +9,9 @@ use attache_protocol::{
     TaskPushNotificationConfig,
 };
 
+#[cfg(feature = "redis")]
+pub use super::channel::parsing::redis_replies;
+pub use super::channel::parsing::{Frame, lines, websocket_message};
 #[cfg(feature = "grpc")]
 use super::grpc::{FileForm, Package};
 use super::jsonrpc::Id;

@@ -13,8 +13,9 @@ use attache_server::auth::KnownCallers;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
-use crate::support::{Player, gated, gists, next, quick, rest, serve, soon, task};
+use crate::support::{Fake, Player, gated, gists, next, quick, rest, rpc_result, serve, soon, task};
 
 /// Runs a server on a port and on a socket, and gives its addresses on each transport.
 async fn everywhere<A: Agent>(server: Server<A>) -> (TempDir, Vec<String>) {
@@ -152,6 +153,62 @@ async fn a_forwarded_request_keeps_its_id_and_its_generation() {
         };
         assert_eq!((&error["id"], &error["error"]["code"]), (&Value::Null, &json!(-32601)), "{address}");
     }
+}
+
+#[tokio::test]
+async fn a_notification_is_forwarded_without_the_credentials_of_its_caller() {
+    let fake = Fake::agent(|asked| rpc_result(asked, &json!({}))).await;
+    let agent = connect_with(&fake.url, quick()).await;
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", HeaderValue::from_static("Bearer s3cret"));
+    let own = json!({"Authorization": "Bearer s3cret"});
+    let request = json!({"jsonrpc": "2.0", "method": "SendMessage", "params": {}, "headers": own});
+    // Whether the agent answers a notification does not matter.
+    let _ = soon(agent.forward(request.to_string().as_bytes(), &headers)).await;
+    let calls = fake.calls();
+    assert_eq!(calls[0].body, json!({"jsonrpc": "2.0", "method": "SendMessage", "params": {}}));
+    assert!(calls.iter().all(|call| !format!("{call:?}").contains("s3cret")), "{calls:?}");
+}
+
+/// Passes connections on to another socket, until they are cut.
+async fn passing_on(from: std::path::PathBuf, to: std::path::PathBuf) -> watch::Sender<()> {
+    let listener = tokio::net::UnixListener::bind(&from).unwrap();
+    let cut = watch::Sender::new(());
+    let cuts = cut.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (to, mut cut) = (to.clone(), cuts.subscribe());
+            tokio::spawn(async move {
+                let mut server = tokio::net::UnixStream::connect(&to).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = cut.changed() => {}
+                }
+            });
+        }
+    });
+    cut
+}
+
+#[tokio::test]
+async fn a_stream_over_a_socket_that_is_cut_goes_on_where_it_was() {
+    let (agent, gate) = gated();
+    let folder = tempfile::tempdir().unwrap();
+    let (inner, outer) = (folder.path().join("inner.sock"), folder.path().join("outer.sock"));
+    let listening = Server::new(agent).bind(format!("unix:{}", inner.display())).listen().await.unwrap();
+    tokio::spawn(listening.run_until(std::future::pending()));
+    let cut = passing_on(outer.clone(), inner).await;
+    let agent = connect_with(&format!("unix:{}", outer.display()), quick()).await;
+    let mut events = soon(agent.stream("count 3")).await.unwrap();
+    next(&mut events).await;
+    for _ in 0..3 {
+        gate.add_permits(1);
+        next(&mut events).await;
+        cut.send_replace(());
+    }
+    let told = gists(&rest(&mut events).await.unwrap());
+    let expected = ["artifact 2 ", "artifact 3", "status TASK_STATE_COMPLETED"];
+    assert_eq!(told, expected, "no event is lost and none comes twice");
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ mod channels;
 mod credentials;
 mod deadlines;
 mod discovery;
+#[cfg(unix)]
+mod faults;
 mod frameworks;
 mod grpc;
 mod hostile;

@@ -23,7 +23,11 @@ pub(super) struct LineLimits {
 
 impl LineLimits {
     pub(super) fn new(options: &ClientOptions) -> Self {
-        Self { max_line: options.max_body.max(options.max_event), stall: options.call_timeout }
+        Self::of(options.max_body.max(options.max_event), options.call_timeout)
+    }
+
+    pub(super) fn of(max_line: usize, stall: Duration) -> Self {
+        Self { max_line, stall }
     }
 }
 

@@ -21,6 +21,7 @@ mod envelope;
 pub(super) mod http_post;
 mod lines;
 mod multiplexer;
+pub(super) mod parsing;
 #[cfg(feature = "redis")]
 mod redis;
 mod stdio;
@@ -130,9 +131,13 @@ pub(crate) trait Channel: Send + Sync + 'static {
     }
 }
 
-/// The channels of a client, by address. A channel is made when it is first needed, and serves all later requests.
+/// The channels of a client, by address and by the card that names it. A channel is made when it is first needed, and serves all later
+/// requests.
 #[derive(Default)]
-pub(crate) struct Channels(Mutex<HashMap<(ChannelKind, String), Arc<dyn Channel>>>);
+pub(crate) struct Channels(Mutex<HashMap<ChannelKey, Arc<dyn Channel>>>);
+
+/// The kind of a channel, its address and the URL of the card.
+type ChannelKey = (ChannelKind, String, String);
 
 impl fmt::Debug for Channels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,25 +146,32 @@ impl fmt::Debug for Channels {
 }
 
 impl Channels {
-    /// The channel to an address.
+    /// The channel to an address that the card at `card_url` names.
     pub(crate) fn to(
         &self,
         http: &Arc<Http>,
         kind: ChannelKind,
         url: &Url,
+        card_url: &Url,
     ) -> Result<Arc<dyn Channel>, ClientError> {
         let mut channels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (kind, url.as_str().to_owned());
+        let key = (kind, url.as_str().to_owned(), card_url.as_str().to_owned());
         if let Some(channel) = channels.get(&key) {
             return Ok(channel.clone());
         }
-        let channel = open(http, kind, url)?;
+        let channel = open(http, kind, url, card_url)?;
         channels.insert(key, channel.clone());
         Ok(channel)
     }
 }
 
-fn open(http: &Arc<Http>, kind: ChannelKind, url: &Url) -> Result<Arc<dyn Channel>, ClientError> {
+fn open(
+    http: &Arc<Http>,
+    kind: ChannelKind,
+    url: &Url,
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "used for Redis only"))]
+    card_url: &Url,
+) -> Result<Arc<dyn Channel>, ClientError> {
     Ok(match kind {
         ChannelKind::Http => Arc::new(http_post::HttpPost::new(http.clone(), url.clone())),
         ChannelKind::WebSocket => {
@@ -182,7 +194,7 @@ fn open(http: &Arc<Http>, kind: ChannelKind, url: &Url) -> Result<Arc<dyn Channe
         #[cfg(not(feature = "grpc"))]
         ChannelKind::GrpcEnvelope => return Err(ClientError::Setup(crate::error::WITHOUT_GRPC.to_owned())),
         #[cfg(feature = "redis")]
-        ChannelKind::RedisStreams => Arc::new(redis::RedisChannel::new(url, &http.options)?),
+        ChannelKind::RedisStreams => Arc::new(redis::RedisChannel::new(url, card_url, &http.options)?),
         #[cfg(not(feature = "redis"))]
         ChannelKind::RedisStreams => return Err(ClientError::Setup(crate::error::WITHOUT_REDIS.to_owned())),
     })

@@ -5,10 +5,11 @@
 //! removed from the stream. If the connection breaks, the task connects again and goes on where it was, so no response is lost.
 //!
 //! Requests have their service parameters and credentials as fields. The credentials for Redis itself come from the
-//! [options](crate::ClientOptions::redis), and only for the host and port that they are given for.
+//! [options](crate::ClientOptions::redis). They are used only for the host and port that they are given for, and only if the user gave the
+//! address or trusts it: a card must not decide where they are used.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,9 +36,12 @@ use crate::{ClientError, ClientOptions};
 const EXPIRE: Duration = Duration::from_secs(5 * 60);
 const RENEW: Duration = Duration::from_secs(60);
 
-/// How long Redis waits for a response before it says that there is none, and how many responses it returns at once.
+/// How long Redis waits for a response before it says that there is none, and how many responses it returns at once at most.
 const BLOCK: Duration = Duration::from_secs(5);
 const MAX_READ: usize = 64;
+
+/// How large a response is expected to be before one has arrived.
+const EXPECTED: usize = 16 * 1024;
 
 /// How long Redis may take to answer a command.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -45,14 +49,18 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// How long deleting the reply stream may take.
 const DELETE: Duration = Duration::from_secs(1);
 
-/// How many responses to one request may wait to be taken. A stream that is read more slowly is resumed where it was.
+/// How many responses to one request may wait to be taken, and how many bytes; one response may be larger. A stream that is read more slowly
+/// is resumed where it was.
 const MAX_WAITING: usize = 1024;
+const MAX_UNREAD: usize = 4 * 1024 * 1024;
 
 /// Carries requests to an agent over Redis.
 pub(super) struct RedisChannel {
     address: StreamsAddress,
     /// The Redis server with credentials for it, if the options have some.
     server: RedisUrl,
+    /// Why credentials for this server were not used, if the options have some.
+    withheld: Option<ClientError>,
     check: Option<AddressCheck>,
     options: Limits,
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
@@ -66,11 +74,13 @@ struct Limits {
 }
 
 impl RedisChannel {
-    pub(super) fn new(url: &Url, options: &ClientOptions) -> Result<Self, ClientError> {
+    /// A channel to this address, which a card at `card_url` names. If the user gave the address, both are the same.
+    pub(super) fn new(url: &Url, card_url: &Url, options: &ClientOptions) -> Result<Self, ClientError> {
         let address: StreamsAddress =
             url.as_str().parse().map_err(|error| ClientError::Invalid(format!("`{url}`: {error}")))?;
-        let known = options.redis.iter().find(|known| known.is_for(&address.server)).cloned();
-        let server = match known {
+        let known = options.redis.iter().find(|known| known.is_for(&address.server));
+        let withheld = known.and_then(|_| options.trusted_origins.check_credentials(card_url, url).err());
+        let server = match known.filter(|_| withheld.is_none()).cloned() {
             Some(known) => known,
             None => {
                 let scheme = if address.server.tls { "rediss" } else { "redis" };
@@ -90,6 +100,7 @@ impl RedisChannel {
         Ok(Self {
             server: server.database(address.server.db),
             address,
+            withheld,
             check,
             options: Limits { connect: options.connect_timeout, idle: options.idle_timeout, max_event },
             link: tokio::sync::Mutex::default(),
@@ -146,6 +157,12 @@ impl RedisChannel {
     }
 
     fn connect_error(&self, error: &RedisError) -> ClientError {
+        if let Some(ClientError::Withheld { given_for, leads_to, can_be_trusted }) = &self.withheld
+            && error.to_string().contains("NOAUTH")
+        {
+            let (given_for, leads_to) = (given_for.clone(), leads_to.clone());
+            return ClientError::Withheld { given_for, leads_to, can_be_trusted: *can_be_trusted };
+        }
         let url = self.address.to_string();
         let why = match error.is_timeout() {
             true => ConnectFailure::Timeout,
@@ -244,9 +261,49 @@ struct Replies(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<String, mpsc::Sender<Arrived>>,
+    waiting: HashMap<String, Arriving>,
     /// Why no more responses will arrive.
     lost: Option<String>,
+}
+
+/// Where the responses to a request go.
+struct Arriving {
+    sender: mpsc::Sender<Arrived>,
+    /// The bytes of responses that were not taken yet.
+    unread: Arc<AtomicUsize>,
+}
+
+impl Arriving {
+    /// Passes something on, unless too much is waiting already.
+    fn pass(&self, arrived: Arrived) -> bool {
+        let size = arrived.size();
+        let unread = self.unread.load(Ordering::Acquire);
+        if unread > 0 && unread + size > MAX_UNREAD {
+            return false;
+        }
+        self.unread.fetch_add(size, Ordering::AcqRel);
+        self.sender.try_send(arrived).is_ok()
+    }
+}
+
+/// Where the responses to a request are taken.
+struct Arrivals {
+    receiver: mpsc::Receiver<Arrived>,
+    unread: Arc<AtomicUsize>,
+}
+
+impl Arrivals {
+    async fn recv(&mut self) -> Option<Arrived> {
+        let arrived = self.receiver.recv().await?;
+        self.unread.fetch_sub(arrived.size(), Ordering::AcqRel);
+        Some(arrived)
+    }
+
+    fn try_recv(&mut self) -> Result<Arrived, mpsc::error::TryRecvError> {
+        let arrived = self.receiver.try_recv()?;
+        self.unread.fetch_sub(arrived.size(), Ordering::AcqRel);
+        Ok(arrived)
+    }
 }
 
 /// What has arrived for a request.
@@ -254,6 +311,15 @@ enum Arrived {
     Response(Reply),
     /// The server is there.
     Heartbeat,
+}
+
+impl Arrived {
+    fn size(&self) -> usize {
+        match self {
+            Self::Response(reply) => reply.json.len(),
+            Self::Heartbeat => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -269,10 +335,11 @@ impl Replies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(&self, correlation: &str) -> mpsc::Receiver<Arrived> {
-        let (sender, arrived) = mpsc::channel(MAX_WAITING);
-        self.state().waiting.insert(correlation.to_owned(), sender);
-        arrived
+    fn register(&self, correlation: &str) -> Arrivals {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let unread = Arc::new(AtomicUsize::new(0));
+        self.state().waiting.insert(correlation.to_owned(), Arriving { sender, unread: unread.clone() });
+        Arrivals { receiver, unread }
     }
 
     /// Why no more responses will arrive, if so.
@@ -294,7 +361,7 @@ impl Replies {
             return;
         };
         let mut state = self.state();
-        let Some(sender) = state.waiting.get(correlation) else { return };
+        let Some(arriving) = state.waiting.get(correlation) else { return };
         let number = |name| std::str::from_utf8(entry.get(name)?).ok()?.parse().ok();
         let arrived = match entry.get(field::PAYLOAD) {
             Some(payload) => Arrived::Response(Reply {
@@ -306,7 +373,7 @@ impl Replies {
             None => Arrived::Heartbeat,
         };
         // A reader that is too slow gets an error after what has arrived so far, and resumes the stream.
-        if sender.try_send(arrived).is_err() {
+        if !arriving.pass(arrived) {
             let correlation = correlation.to_owned();
             state.waiting.remove(&correlation);
         }
@@ -398,7 +465,10 @@ impl Reader {
         backoff: &mut Backoff,
     ) -> RedisError {
         let mut renewed = Instant::now();
+        // As large as the largest response that was read lately.
+        let mut expected = EXPECTED;
         loop {
+            let count = (MAX_UNREAD / expected).clamp(1, MAX_READ);
             let mut pipe = redis::pipe();
             // Removes what was read before. The last entry stays, so that the stream does not become empty.
             pipe.cmd("XTRIM").arg(&self.stream).arg("MINID").arg(&self.last).ignore();
@@ -406,7 +476,7 @@ impl Reader {
                 renewed = Instant::now();
                 pipe.cmd("PEXPIRE").arg(&self.stream).arg(millis(EXPIRE)).ignore();
             }
-            pipe.cmd("XREAD").arg("COUNT").arg(MAX_READ).arg("BLOCK").arg(millis(BLOCK));
+            pipe.cmd("XREAD").arg("COUNT").arg(count).arg("BLOCK").arg(millis(BLOCK));
             pipe.arg("STREAMS").arg(&self.stream).arg(&self.last);
             let reply: Result<(Value,), RedisError> = pipe.query_async(connection).await;
             let found = match reply.and_then(|(reply,)| entries(reply)) {
@@ -415,6 +485,9 @@ impl Reader {
             };
             outage.ended();
             backoff.reset();
+            if let Some(largest) = found.iter().map(Entry::size).max() {
+                expected = largest.max(expected / 2).max(1);
+            }
             for entry in found {
                 self.last.clone_from(&entry.id);
                 match entry.size() > self.limits.max_event.saturating_add(4096) {
@@ -451,7 +524,7 @@ impl Drop for Waiting {
 
 /// The responses to one request.
 struct RedisResponses {
-    arrived: mpsc::Receiver<Arrived>,
+    arrived: Arrivals,
     waiting: Waiting,
     responses: ResponseCount,
     idle: Duration,
@@ -568,9 +641,40 @@ fn is_end(json: &[u8]) -> bool {
         .is_ok_and(|head| head.jsonrpc.is_some() && head.result.is_none() && head.error.is_none())
 }
 
+/// The responses that a client takes from entries of its reply stream, and whether it could go on after the last one. For fuzzing.
+pub fn read_replies(
+    entries: impl IntoIterator<Item = Entry>,
+    correlation: &str,
+    max_event: usize,
+) -> (Vec<Vec<u8>>, bool) {
+    let replies = Replies::default();
+    let mut arrived = replies.register(correlation);
+    for entry in entries {
+        replies.pass(if entry.size() > max_event { too_large(&entry) } else { entry });
+    }
+    let (mut progress, mut responses) = (Progress::default(), Vec::new());
+    while let Ok(arrived) = arrived.try_recv() {
+        let Arrived::Response(reply) = arrived else { continue };
+        if progress.has_ended {
+            break;
+        }
+        if reply.json == TOO_LARGE {
+            return (responses, false);
+        }
+        match progress.next(&reply) {
+            Ok(Step::Skip) => {}
+            Ok(Step::End) => break,
+            Ok(Step::Response) => responses.push(reply.json),
+            Err(_) => return (responses, false),
+        }
+    }
+    (responses, true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TrustedOrigins;
 
     fn reply(index: Option<u64>, event: Option<u64>, is_final: bool) -> Reply {
         let json = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#.to_vec();
@@ -614,20 +718,54 @@ mod tests {
     fn a_slow_reader_loses_its_place_and_holds_up_no_other() {
         let replies = Replies::default();
         let (slow, mut other) = (replies.register("slow"), replies.register("other"));
-        let entry = |correlation: &str| Entry {
-            id: "1-0".to_owned(),
-            fields: Some(
-                [("correlation_id", correlation), ("payload", "{}"), ("final", "false")]
-                    .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
-                    .into(),
-            ),
-        };
         for _ in 0..MAX_WAITING + 10 {
-            replies.pass(entry("slow"));
+            replies.pass(entry("slow", "{}"));
         }
-        replies.pass(entry("other"));
-        replies.pass(entry("unknown"));
-        assert_eq!((slow.len(), slow.is_closed()), (MAX_WAITING, true));
+        replies.pass(entry("other", "{}"));
+        replies.pass(entry("unknown", "{}"));
+        assert_eq!((slow.receiver.len(), slow.receiver.is_closed()), (MAX_WAITING, true));
         assert!(other.try_recv().is_ok());
+    }
+
+    fn entry(correlation: &str, payload: &str) -> Entry {
+        let fields = [("correlation_id", correlation), ("payload", payload), ("final", "false")];
+        let fields = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        Entry { id: "1-0".to_owned(), fields: Some(fields.into()) }
+    }
+
+    #[tokio::test]
+    async fn responses_that_wait_for_a_slow_reader_have_a_limit_in_bytes() {
+        let replies = Replies::default();
+        let (mut slow, mut quick) = (replies.register("slow"), replies.register("quick"));
+        let large = "x".repeat(MAX_UNREAD + 1);
+        replies.pass(entry("slow", &large));
+        replies.pass(entry("slow", "{}"));
+        replies.pass(entry("slow", "{}"));
+        for _ in 0..10 {
+            replies.pass(entry("quick", &large));
+            assert!(quick.recv().await.is_some(), "one response may be larger");
+        }
+        assert!(slow.recv().await.is_some());
+        assert!(slow.recv().await.is_none(), "the others were not kept");
+    }
+
+    fn options(known: &str, trusted: TrustedOrigins) -> ClientOptions {
+        ClientOptions::default().redis(vec![known.parse().unwrap()]).trusted_origins(trusted)
+    }
+
+    #[test]
+    fn credentials_for_redis_are_used_only_where_the_user_wants_them() {
+        let streams = "redis-streams://redis.example:6379/0/q/r/g";
+        let withheld = |card: &str, trusted: TrustedOrigins| {
+            let options = options("redis://:s3cret@redis.example:6379", trusted);
+            let (url, card) = (streams.parse().unwrap(), card.parse().unwrap());
+            RedisChannel::new(&url, &card, &options).unwrap().withheld.is_some()
+        };
+        assert!(!withheld(streams, TrustedOrigins::new()), "the user gave the address");
+        assert!(!withheld("redis-streams://redis.example:6379/0/a/b/c", TrustedOrigins::new()));
+        assert!(withheld("http://agent.example/card.json", TrustedOrigins::new()));
+        let trusted = TrustedOrigins::new().trust("redis-streams://redis.example:6379").unwrap();
+        assert!(!withheld("http://agent.example/card.json", trusted.clone()));
+        assert!(withheld("https://agent.example/card.json", trusted), "they are not sent without encryption");
     }
 }

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use attache_process::{ProcessGroup, describe, read_errors};
+use attache_process::{LogLimit, Output, ProcessGroup, describe, read_errors};
 use futures::future::BoxFuture;
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -113,8 +113,8 @@ impl CommandDialer {
         let (group, mut child) = ProcessGroup::spawn(command)?;
         let missing = || std::io::Error::other("a pipe to the program is missing");
         let input = child.stdin.take().ok_or_else(missing)?;
-        let output = child.stdout.take().ok_or_else(missing)?;
-        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let output = group.output(child.stdout.take().ok_or_else(missing)?);
+        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
         let (close, closing) = oneshot::channel::<()>();
         let (report, ended) = watch::channel(None);
         let errors = self.errors;
@@ -131,28 +131,28 @@ impl CommandDialer {
             };
             let rest = group.clone_handle();
             let waiting = async {
-                let status = {
-                    let mut wait = std::pin::pin!(child.wait());
-                    let stopping = async {
-                        // The sender is dropped with the connection, and the input of the program with it.
-                        let _ = closing.await;
-                        tokio::time::sleep(GRACE).await;
-                        group.terminate();
-                        tokio::time::sleep(GRACE).await;
-                    };
-                    tokio::select! {
-                        status = &mut wait => status,
-                        () = stopping => {
-                            rest.kill();
-                            wait.await
-                        }
-                    }
+                let mut wait = std::pin::pin!(rest.wait(&mut child));
+                let stopping = async {
+                    // The sender is dropped with the connection, and the input of the program with it.
+                    let _ = closing.await;
+                    tokio::time::sleep(GRACE).await;
+                    group.terminate();
+                    tokio::time::sleep(GRACE).await;
                 };
-                // Processes that the program started and left behind would keep its pipes open.
-                rest.kill();
-                status
+                tokio::select! {
+                    status = &mut wait => status,
+                    () = stopping => {
+                        rest.kill();
+                        wait.await
+                    }
+                }
             };
-            let (status, ()) = tokio::join!(waiting, read_errors(stderr, log, keep));
+            // The user of the command sees everything.
+            let limit = match errors {
+                CommandErrors::Log => Some(LogLimit::default()),
+                CommandErrors::PassOn => None,
+            };
+            let (status, ()) = tokio::join!(waiting, read_errors(stderr, limit, log, keep));
             let how = status.map_or_else(|error| error.to_string(), describe);
             let last =
                 String::from_utf8_lossy(&kept.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
@@ -220,7 +220,7 @@ impl EndedCommand {
 
 /// Reads the output of a program.
 struct CommandSource {
-    lines: LineSource<ChildStdout>,
+    lines: LineSource<Output<ChildStdout>>,
     ended: watch::Receiver<Option<EndedCommand>>,
     name: String,
     has_answered: bool,

@@ -110,7 +110,7 @@ struct Envelope<'a> {
 }
 
 /// The frame in a message.
-fn read(message: &Bytes) -> Result<Incoming, Loss> {
+pub(super) fn read(message: &Bytes) -> Result<Incoming, Loss> {
     let invalid =
         |why: String| Loss::Protocol(format!("a WebSocket message is not a frame of the protocol: {why}"));
     let envelope: Envelope<'_> =
