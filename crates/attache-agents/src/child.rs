@@ -1,6 +1,8 @@
 //! What the agents that start programs have in common.
 
-pub(crate) use attache_process::{describe, read_errors};
+use std::path::Path;
+
+pub(crate) use attache_process::{LogLimit, describe, read_errors};
 
 /// The longest name of a file, in bytes.
 const MAX_NAME: usize = 200;
@@ -16,4 +18,13 @@ pub(crate) fn file_name(name: &str) -> String {
         Some('.' | '-') => format!("_{name}"),
         Some(_) => name,
     }
+}
+
+/// The name for a file in a folder: the given one, or one with a number in front if a file has that name. `number` is the first to try.
+pub(crate) fn free_name(folder: &Path, name: &str, number: usize) -> String {
+    let numbered = (number..).map(|number| format!("{number}-{name}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    // Also a link to nothing counts as a file.
+    let is_free = |name: &String| folder.join(name).symlink_metadata().is_err();
+    names.find(is_free).unwrap_or_else(|| name.to_owned())
 }

@@ -40,6 +40,7 @@ pub mod model;
 pub mod program;
 pub mod remote;
 pub mod router;
+mod tool_artifact;
 mod waiting;
 
 #[cfg(feature = "cli")]

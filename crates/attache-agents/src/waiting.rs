@@ -2,18 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use attache_protocol::TaskId;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 /// The waiting work. Cheap to clone: all clones are one table.
 pub(crate) struct Waiting<T>(Arc<Mutex<Table<T>>>);
 
 struct Table<T> {
-    by_task: HashMap<TaskId, (u64, T)>,
+    by_task: HashMap<TaskId, Entry<T>>,
     /// Tells work from later work of the same task.
     next: u64,
+}
+
+struct Entry<T> {
+    number: u64,
+    work: T,
+    /// Ends the background task that waits until the work is gone.
+    _watch: Option<oneshot::Sender<()>>,
 }
 
 impl<T> Clone for Waiting<T> {
@@ -29,44 +36,56 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T: Send + 'static> Waiting<T> {
-    /// Keeps work for the answer. After the time limit it is given to `expire` instead. When it is `gone`, because what it needs has
-    /// ended, it is dropped: the answer cannot continue it.
-    pub(crate) fn put(
-        &self,
-        task: TaskId,
-        work: T,
-        limit: Duration,
-        gone: impl Future<Output = ()> + Send + 'static,
-        expire: impl FnOnce(T) + Send + 'static,
-    ) {
-        let number = {
-            let mut table = self.0.lock();
-            table.next += 1;
-            let number = table.next;
-            table.by_task.insert(task.clone(), (number, work));
-            number
-        };
+    /// Keeps work for the answer.
+    pub(crate) fn put(&self, task: TaskId, work: T) {
+        self.insert(task, work, None);
+    }
+
+    /// Keeps work for the answer. When it is `gone`, because what it needs has ended, it is dropped: the answer cannot continue it.
+    pub(crate) fn put_until(&self, task: TaskId, work: T, gone: impl Future<Output = ()> + Send + 'static) {
+        let (watch, taken) = oneshot::channel();
+        let number = self.insert(task.clone(), work, Some(watch));
         let table = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            let is_gone = tokio::select! {
-                () = tokio::time::sleep(limit) => false,
-                () = gone => true,
-            };
+            tokio::select! {
+                () = gone => {}
+                _ = taken => return,
+            }
             let Some(table) = table.upgrade() else { return };
-            let expired = {
+            let ended = {
                 let mut table = table.lock();
-                let is_same = table.by_task.get(&task).is_some_and(|(other, _)| *other == number);
+                let is_same = table.by_task.get(&task).is_some_and(|entry| entry.number == number);
                 if is_same { table.by_task.remove(&task) } else { None }
             };
-            match expired {
-                Some((_, work)) if !is_gone => expire(work),
-                Some(_) | None => {}
-            }
+            // Outside of the lock.
+            drop(ended);
         });
+    }
+
+    fn insert(&self, task: TaskId, work: T, watch: Option<oneshot::Sender<()>>) -> u64 {
+        let mut table = self.0.lock();
+        table.next += 1;
+        let number = table.next;
+        let replaced = table.by_task.insert(task, Entry { number, work, _watch: watch });
+        drop(table);
+        drop(replaced);
+        number
+    }
+
+    /// Takes out the work that has waited longest, until at most `max` is left.
+    pub(crate) fn take_beyond(&self, max: usize) -> Vec<T> {
+        let mut table = self.0.lock();
+        let mut taken = Vec::new();
+        while table.by_task.len() > max {
+            let oldest = table.by_task.iter().min_by_key(|(_, entry)| entry.number);
+            let Some(task) = oldest.map(|(task, _)| task.clone()) else { break };
+            taken.extend(table.by_task.remove(&task).map(|entry| entry.work));
+        }
+        taken
     }
 
     /// The work that waits for this answer.
     pub(crate) fn take(&self, task: &TaskId) -> Option<T> {
-        self.0.lock().by_task.remove(task).map(|(_, work)| work)
+        self.0.lock().by_task.remove(task).map(|entry| entry.work)
     }
 }

@@ -139,6 +139,8 @@ impl Acp {
         match follow(&mut prompt, turn, &self.options).await? {
             End::Question(open) => {
                 let request = open.request(&prompt.session.workspace);
+                // Before the question, so that no other task of the context comes in between.
+                prompt.keep_context(turn);
                 let pending = turn.ask_permission(request, false).await?;
                 self.wait(turn, Question { prompt, open, pending });
                 Ok(())
@@ -152,6 +154,7 @@ impl Acp {
 
     /// Sends the message as a prompt.
     async fn prompt(&self, turn: &Turn) -> Result<OpenPrompt, AgentError> {
+        turn.require_message()?;
         let (lease, origin) = self.sessions.acquire(turn).await?;
         let Some(live) = &*lease.session else {
             return Err(AgentError::from("a session is missing"));
@@ -181,23 +184,13 @@ impl Acp {
         Ok(prompt)
     }
 
-    /// Keeps the prompt open until the caller answers. After the time limit the request is denied and the prompt is canceled: no turn
-    /// could report what the agent does next.
+    /// Keeps the prompt open until the caller answers. After the time limit another turn gives the denial to the agent.
     fn wait(&self, turn: &Turn, question: Question) {
         let limit = turn.permission_timeout().unwrap_or(self.options.permission_timeout);
         // Without the program, the context is free for other tasks.
         let gone = question.prompt.peer.connection.when_closed();
-        self.waiting.put(
-            turn.task_id().clone(),
-            question,
-            limit,
-            gone,
-            |Question { prompt, open, pending }| {
-                pending.expired();
-                open.answer(PermissionAnswer::denied(&pending.request));
-                drop(prompt);
-            },
-        );
+        question.pending.deny_after(limit);
+        self.waiting.put_until(turn.task_id().clone(), question, gone);
         // The task can be canceled before the prompt is among the waiting ones.
         if turn.is_cancelled() {
             drop(self.waiting.take(turn.task_id()));
@@ -207,7 +200,8 @@ impl Acp {
 
 /// Gives the answer to the agent. Its prompt goes on.
 fn resume(question: Question, answer: PermissionAnswer, options: &AcpOptions) -> OpenPrompt {
-    let Question { prompt, open, pending: _ } = question;
+    let Question { mut prompt, open, pending: _ } = question;
+    prompt.release_context();
     prompt.session.refill(options.max_output);
     open.answer(answer);
     prompt

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::AgentError;
+use attache_core::{AgentError, Turn};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -75,6 +75,20 @@ impl OpenPrompt {
         }
         self.call = None;
         Next::Ended(self.result.take().unwrap_or(Err(CallError::Closed)))
+    }
+
+    /// Keeps the context for the task while the caller is asked.
+    pub(super) fn keep_context(&mut self, turn: &Turn) {
+        if let Some(lease) = &mut self.lease {
+            lease.keep_context(&turn.context());
+        }
+    }
+
+    /// The turn that goes on with the prompt has the context.
+    pub(super) fn release_context(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.release_context();
+        }
     }
 
     /// Whether the program has ended.

@@ -10,9 +10,9 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::AcpOptions;
-use crate::child;
+use crate::child::{self, LogLimit};
 use crate::program::environment;
-use attache_process::ProcessGroup;
+use attache_process::{Output, ProcessGroup};
 
 /// A running program. It is stopped when this is dropped.
 pub(super) struct Process {
@@ -23,7 +23,9 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the program.
-    pub(super) fn start(options: &AcpOptions) -> io::Result<(Self, ChildStdin, BufReader<ChildStdout>)> {
+    pub(super) fn start(
+        options: &AcpOptions,
+    ) -> io::Result<(Self, ChildStdin, BufReader<Output<ChildStdout>>)> {
         let Some((program, arguments)) = options.command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
@@ -36,25 +38,19 @@ impl Process {
         let (group, mut child) = ProcessGroup::spawn(command)?;
         let missing = || io::Error::other("a pipe to the program is missing");
         let input = child.stdin.take().ok_or_else(missing)?;
-        let output = child.stdout.take().ok_or_else(missing)?;
-        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let output = group.output(child.stdout.take().ok_or_else(missing)?);
+        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
         let (sender, ended) = watch::channel(None);
         let rest = group.clone_handle();
         // This task reaps the process, also after this value is dropped.
         tokio::spawn(async move {
-            let wait = async {
-                let status = child.wait().await;
-                // Processes that the program started and left behind would keep its pipes open.
-                rest.kill();
-                status
-            };
-            let log = |line: &str| tracing::info!(target: "attache::acp", "{line}");
-            let (status, ()) = tokio::join!(wait, child::read_errors(stderr, log, |_| ()));
             // If the status is unknown, the sender is dropped, which the receiver notices.
-            if let Ok(status) = status {
+            if let Ok(status) = rest.wait(&mut child).await {
                 sender.send_replace(Some(status));
             }
         });
+        let log = |line: &str| tracing::info!(target: "attache::acp", "{line}");
+        tokio::spawn(child::read_errors(stderr, Some(LogLimit::default()), log, |_| ()));
         let process = Self { group: Mutex::new(Some(group)), ended, grace: options.grace };
         Ok((process, input, BufReader::new(output)))
     }

@@ -12,6 +12,7 @@ use super::permission::OpenRequest;
 use super::terminals::Terminals;
 use super::wire::SessionUpdate;
 use super::workspace::Workspace;
+use crate::child;
 
 /// How many bytes of files of messages a session keeps.
 const MAX_FILES: usize = 256 * 1024 * 1024;
@@ -120,11 +121,8 @@ impl Session {
             Some(folder) => folder,
             empty @ None => empty.insert(private_folder(&self.workspace)?),
         };
-        let name = crate::child::file_name(name);
-        let mut path = folder.path().join(&name);
-        if path.exists() {
-            path = folder.path().join(format!("{number}-{name}"));
-        }
+        let name = child::free_name(folder.path(), &child::file_name(name), number + 1);
+        let path = folder.path().join(name);
         std::fs::write(&path, bytes)?;
         (files.size, files.count) = (size, number + 1);
         Ok(path)

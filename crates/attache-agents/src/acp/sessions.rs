@@ -48,12 +48,17 @@ pub(super) enum Origin {
 pub(super) struct Lease {
     /// The session, if there is one.
     pub(super) session: OwnedMutexGuard<Option<LiveSession>>,
-    /// Keeps the context for the task, also while the caller is asked for permission.
+    /// Keeps the context for the task, while the caller is asked for permission.
     hold: Option<ContextHold>,
     in_use: Arc<()>,
 }
 
 impl Lease {
+    /// Keeps the context for the task, also when its turn has ended.
+    pub(super) fn keep_context(&mut self, context: &Context) {
+        self.hold = context.hold();
+    }
+
     /// Lets messages for other tasks of the context come next. They wait until the session is free.
     pub(super) fn release_context(&mut self) {
         self.hold = None;
@@ -86,7 +91,7 @@ impl Sessions {
             (None, None) if rules.workspaces.default == DefaultWorkspace::None => {
                 let folder = tempfile::Builder::new().prefix("attache-acp-").tempdir();
                 let folder = folder.map_err(|error| unusable(&std::env::temp_dir(), error))?;
-                rules.workspaces.default = DefaultWorkspace::Private(folder.path().to_owned());
+                rules.workspaces.default = DefaultWorkspace::Temporary(folder.path().to_owned());
                 temporary = Some(folder);
             }
             (None, None) => {}
@@ -111,7 +116,7 @@ impl Sessions {
         let slot = context.runtime::<SessionSlot>(&name).unwrap_or_default();
         context.keep(&name, slot.clone());
         let session = slot.lock_owned().await;
-        let mut lease = Lease { session, hold: context.hold(), in_use: self.in_use.clone() };
+        let mut lease = Lease { session, hold: None, in_use: self.in_use.clone() };
         // The workspace is checked for each turn.
         let workspace = Arc::new(Workspace::new(context.workspace().await?, self.options.max_file));
         let is_usable =

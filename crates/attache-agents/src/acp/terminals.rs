@@ -104,19 +104,14 @@ impl Terminals {
         let output = Arc::new(Mutex::new(Output { bytes: Vec::new(), limit, truncated: false }));
         let (sender, ended) = watch::channel(None);
         let readers = (
-            child.stdout.take().map(|pipe| collect(pipe, output.clone())),
-            child.stderr.take().map(|pipe| collect(pipe, output.clone())),
+            child.stdout.take().map(|pipe| collect(group.output(pipe), output.clone())),
+            child.stderr.take().map(|pipe| collect(group.output(pipe), output.clone())),
         );
         let rest = group.clone_handle();
         // This task reaps the process.
         tokio::spawn(async move {
-            let wait = async {
-                let status = child.wait().await;
-                // Processes that the command left behind would keep the pipes open.
-                rest.kill();
-                status
-            };
-            let (status, _, _) = tokio::join!(wait, optional(readers.0), optional(readers.1));
+            let (status, (), ()) =
+                tokio::join!(rest.wait(&mut child), optional(readers.0), optional(readers.1));
             if let Ok(status) = status {
                 sender.send_replace(Some(status));
             }

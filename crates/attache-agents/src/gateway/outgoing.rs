@@ -9,6 +9,8 @@ use attache_protocol::{
     ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, Json, JsonObject, Message, Role, TaskId,
 };
 
+use crate::router::CHOSEN_METADATA;
+
 /// The most agents that a message may have come through. A gateway that leads to itself would send a message forever.
 const MAX_HOPS: u64 = 8;
 
@@ -79,11 +81,13 @@ fn without_key(metadata: &JsonObject) -> Result<JsonObject, serde_json::Error> {
     JsonObject::new(&members(metadata)?)
 }
 
-/// The members without the idempotency key. All callers are one caller to the remote agent, so with the same key one caller would get
+/// The members that the remote agent gets: not the idempotency key, and not the note of a router. All callers are one caller to the remote agent, so with the same key one caller would get
 /// the task of another.
 fn members(metadata: &JsonObject) -> Result<BTreeMap<String, Json>, serde_json::Error> {
     let mut members: BTreeMap<String, Json> = metadata.read()?;
     members.remove(IDEMPOTENCY_EXTENSION);
+    // The names of the agents of this server mean nothing there.
+    members.remove(CHOSEN_METADATA);
     Ok(members)
 }
 
@@ -110,9 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn the_idempotency_key_of_a_caller_stays_here() {
-        let metadata = message_metadata(&message(json!({IDEMPOTENCY_EXTENSION: "k", "a": 1.50}))).unwrap();
+    fn the_idempotency_key_and_the_note_of_a_router_stay_here() {
+        let own = json!({IDEMPOTENCY_EXTENSION: "k", CHOSEN_METADATA: "books", "a": 1.50});
+        let metadata = message_metadata(&message(own)).unwrap();
         assert_eq!(metadata.get::<String>(IDEMPOTENCY_EXTENSION), None);
+        assert_eq!(metadata.get::<String>(CHOSEN_METADATA), None);
         assert_eq!(metadata.get::<f64>("a"), Some(1.5));
     }
 }

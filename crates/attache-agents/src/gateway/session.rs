@@ -284,7 +284,7 @@ impl<'a> Session<'a> {
             return Err(Fault::Invalid("the id of the task is empty or too long"));
         }
         if self.link.task.as_ref().is_some_and(|known| known != task) {
-            // The agent has begun another task instead of continuing the one that was named.
+            // The agent has begun another task instead of continuing the named one.
             tracing::debug!(target: super::LOG, task = %self.turn.task_id(), "the remote agent has begun another task");
         }
         self.link.task = Some(task.clone());

@@ -1,20 +1,24 @@
 //! A turn: finds the tool, calls it, and reports what happens.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::{Agent, AgentError, AgentResult, Report, ToolReport, Turn};
+use attache_core::{
+    Agent, AgentError, AgentResult, PendingPermission, Permission, PermissionAction, PermissionRequest,
+    Report, ToolReport, Turn,
+};
 use attache_protocol::{Part, TaskId};
 use serde_json::{Map, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::calls::Progress;
-use super::connection::OpenCall;
+use super::connection::{Connection, OpenCall};
 use super::content::ToolOutput;
 use super::question::{self, Question};
 use super::request::{ToolCall, resolve};
 use super::sessions::Waiting;
-use super::{CallError, Mcp};
+use super::{CallError, Mcp, McpError};
 
 /// The shortest time between two reports of progress. What is reported in between is left out.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
@@ -35,12 +39,30 @@ impl Agent for Mcp {
 
     fn task_ended(&self, task: &TaskId) {
         drop(self.0.sessions.take(task));
+        drop(self.0.asked.take(task));
     }
+}
+
+/// A call that waits for the permission of the caller.
+pub(super) struct AskedCall {
+    id: String,
+    call: ToolCall,
+    pending: PendingPermission,
 }
 
 impl Mcp {
     async fn answer(&self, turn: &Turn, begun: Instant) -> AgentResult {
+        if let Some(asked) = self.0.asked.take(turn.task_id()) {
+            return self.decided(turn, asked, begun).await;
+        }
         let Some(waiting) = self.0.sessions.take(turn.task_id()) else {
+            if let Some(lost) = turn.lost_permission() {
+                let text = format!(
+                    "{}: not permitted, because the answer did not arrive in time. Send a new message to call the tool again.",
+                    lost.title
+                );
+                return turn.reject(text).await;
+            }
             if continues(turn) {
                 let seconds = self.0.options.question_timeout.as_secs_f64();
                 let text = format!(
@@ -68,20 +90,70 @@ impl Mcp {
         let permit = self.permit().await?;
         let connection = match self.connection().await {
             Ok(connection) => connection,
-            Err(error) => {
-                tracing::warn!(target: "attache::mcp", task = %turn.task_id(), %error, "a call failed");
-                return turn.fail(CallError::Unavailable.to_string()).await;
-            }
+            Err(error) => return unavailable(turn, &error).await,
         };
         let catalog = self.catalog();
-        let ToolCall { tool, arguments } = match resolve(turn.message(), turn.metadata(), &catalog.tools) {
+        let call = match resolve(turn.message(), turn.metadata(), &catalog.tools) {
             Ok(call) => call,
             Err(text) => return turn.fail(text).await,
         };
-        if let Err(error) = self.check(&tool, &arguments).await {
+        if let Err(error) = self.check(&call.tool, &call.arguments).await {
             return turn.fail(error.to_string()).await;
         }
         let id = turn.message().message_id.clone();
+        match permission(turn, &id, &call) {
+            Permission::Allowed => self.run_tool(turn, connection, id, call, permit, begun).await,
+            Permission::Denied => not_permitted(turn, call.tool.name()).await,
+            Permission::Ask => {
+                // A call that waits for an answer does not keep others from running.
+                drop(permit);
+                self.ask_permission(turn, id, call, false).await
+            }
+        }
+    }
+
+    /// Asks the caller whether the tool may be called, and keeps the call for the answer.
+    async fn ask_permission(&self, turn: &Turn, id: String, call: ToolCall, again: bool) -> AgentResult {
+        let pending = turn.ask_permission(request(&id, &call), again).await?;
+        let limit = turn.permission_timeout().unwrap_or(self.0.options.question_timeout);
+        pending.deny_after(limit);
+        let asked = AskedCall { id, call, pending };
+        self.0.asked.put(turn.task_id().clone(), asked);
+        // Calls keep their arguments while they wait. A call that is dropped is denied.
+        drop(self.0.asked.take_beyond(self.0.options.max_calls));
+        // The task can be canceled before the call is among the waiting ones.
+        if turn.is_cancelled() {
+            drop(self.0.asked.take(turn.task_id()));
+        }
+        Ok(())
+    }
+
+    /// Goes on after the answer of the caller.
+    async fn decided(&self, turn: &Turn, asked: AskedCall, begun: Instant) -> AgentResult {
+        let AskedCall { id, call, pending } = asked;
+        match turn.permission_answer(&pending).await? {
+            None => self.ask_permission(turn, id, call, true).await,
+            Some(answer) if answer.allows => {
+                let permit = self.permit().await?;
+                match self.connection().await {
+                    Ok(connection) => self.run_tool(turn, connection, id, call, permit, begun).await,
+                    Err(error) => unavailable(turn, &error).await,
+                }
+            }
+            Some(_) => not_permitted(turn, call.tool.name()).await,
+        }
+    }
+
+    /// Calls a tool that may be called.
+    async fn run_tool(
+        &self,
+        turn: &Turn,
+        connection: Arc<Connection>,
+        id: String,
+        ToolCall { tool, arguments }: ToolCall,
+        permit: OwnedSemaphorePermit,
+        begun: Instant,
+    ) -> AgentResult {
         turn.working("").await?;
         turn.report(ToolReport::started(&id).name(tool.name())).await?;
         let input = Value::Object(arguments.clone());
@@ -163,6 +235,30 @@ impl Mcp {
         }
         asked
     }
+}
+
+/// What the operator says about a call. Without rules every tool may be called: the caller asks for it.
+fn permission(turn: &Turn, id: &str, call: &ToolCall) -> Permission {
+    match turn.has_permission_rules() {
+        true => turn.permission(&request(id, call), PermissionAction::Allow),
+        false => Permission::Allowed,
+    }
+}
+
+fn request(id: &str, ToolCall { tool, arguments }: &ToolCall) -> PermissionRequest {
+    PermissionRequest {
+        title: format!("call {}", tool.name()),
+        ..PermissionRequest::new(id, tool.name()).input(Value::Object(arguments.clone()))
+    }
+}
+
+async fn not_permitted(turn: &Turn, tool: &str) -> AgentResult {
+    turn.reject(format!("The tool `{tool}` was not called: it is not permitted.")).await
+}
+
+async fn unavailable(turn: &Turn, error: &McpError) -> AgentResult {
+    tracing::warn!(target: "attache::mcp", task = %turn.task_id(), %error, "a call failed");
+    turn.fail(CallError::Unavailable.to_string()).await
 }
 
 /// Whether the message continues a task.

@@ -12,6 +12,8 @@ use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
+use crate::child::LogLimit;
+
 /// The code of errors that stand for a response that was too large.
 pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32_090);
 
@@ -33,13 +35,16 @@ pub(super) struct Lines<R, W> {
     tail: Option<Vec<u8>>,
     max_line: usize,
     garbage: usize,
+    /// Bounds what is logged about lines that are not messages.
+    limit: LogLimit,
     server: String,
 }
 
 impl<R, W> Lines<R, W> {
     pub(super) fn new(output: R, input: W, max_line: usize, server: String) -> Self {
         let input = Arc::new(Mutex::new(Some(input)));
-        Self { input, output, line: Vec::new(), tail: None, max_line, garbage: 0, server }
+        let (line, limit) = (Vec::new(), LogLimit::default());
+        Self { input, output, line, tail: None, max_line, garbage: 0, limit, server }
     }
 
     /// Takes a line that is complete.
@@ -75,7 +80,12 @@ impl<R, W> Lines<R, W> {
         let shown: String =
             String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).take(200).collect();
         let server = &self.server;
-        tracing::warn!(target: "attache::mcp", server, %error, line = shown, "an MCP server wrote a line that is not a message");
+        if let Some(report) = self.limit.report() {
+            tracing::warn!(target: "attache::mcp", server, "lines that are not messages: {report}");
+        }
+        if self.limit.admits(shown.len()) {
+            tracing::warn!(target: "attache::mcp", server, %error, line = shown, "an MCP server wrote a line that is not a message");
+        }
         let value: Value = serde_json::from_slice(line).ok()?;
         let id = match (value.get("id")?, value.get("method")) {
             (Value::Number(id), None) => NumberOrString::Number(id.as_i64()?),

@@ -31,18 +31,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use attache_iii::Schemas;
 use attache_protocol::{AgentCard, Json};
+use futures::future::{BoxFuture, FutureExt, TryFutureExt, WeakShared};
 use futures::stream::{self, Stream};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 
 pub use self::content::ToolOutput;
 pub use self::error::{CallError, McpError};
 pub use self::options::{McpOptions, McpServer};
 pub use self::tools::ToolInfo;
 
+use self::agent::AskedCall;
 use self::connection::{Catalog, Connection};
 use self::sessions::Sessions;
 use crate::model::Tool;
+use crate::waiting::Waiting;
 
 /// An agent whose skills are the tools of an MCP server. Cheap to clone; clones share the connection. The server is stopped when the
 /// last clone is dropped.
@@ -51,14 +55,26 @@ pub struct Mcp(Arc<Inner>);
 
 struct Inner {
     options: Arc<McpOptions>,
-    connections: Mutex<Vec<Arc<Connection>>>,
+    connections: Arc<Mutex<Connections>>,
     /// Whether every call needs a connection for itself.
     exclusive: Arc<AtomicBool>,
     catalog: watch::Sender<Arc<Catalog>>,
     permits: Arc<Semaphore>,
     sessions: Sessions,
+    /// The calls that wait for permission.
+    asked: Waiting<AskedCall>,
     schemas: Schemas,
 }
+
+/// The connections to a server.
+#[derive(Default)]
+struct Connections {
+    open: Vec<Arc<Connection>>,
+    /// A connection that is being opened for all calls. It is given up when no call waits for it any more.
+    opening: Option<WeakShared<Opening>>,
+}
+
+type Opening = BoxFuture<'static, Result<Arc<Connection>, Arc<McpError>>>;
 
 impl Mcp {
     /// Starts the server or connects to it, and lists its tools.
@@ -69,14 +85,15 @@ impl Mcp {
         let exclusive = Arc::new(AtomicBool::new(options.exclusive && is_program));
         let mcp = Self(Arc::new(Inner {
             options: Arc::new(options),
-            connections: Mutex::default(),
+            connections: Arc::default(),
             exclusive,
             catalog: watch::Sender::default(),
             permits,
             sessions: Sessions::default(),
+            asked: Waiting::default(),
             schemas: Schemas::default(),
         }));
-        mcp.connection().await?;
+        mcp.open().await?;
         Ok(mcp)
     }
 
@@ -85,7 +102,7 @@ impl Mcp {
         self.catalog().tools.clone()
     }
 
-    /// Calls a tool, without a task. The arguments are checked first. If the tool itself fails, the output says so.
+    /// Calls a tool, without a task. The arguments are checked first. If the tool itself fails, the output has the error.
     pub async fn call(&self, name: &str, arguments: Value) -> Result<ToolOutput, CallError> {
         self.call_alone(name, arguments).await
     }
@@ -150,24 +167,56 @@ impl Mcp {
         self.0.catalog.borrow().clone()
     }
 
-    /// A connection for a call. It is opened if there is none, or if the server has ended.
-    async fn connection(&self) -> Result<Arc<Connection>, McpError> {
-        let mut connections = self.0.connections.lock().await;
+    /// A connection for a call. It is opened if there is none, or if the server has ended. A server that does not start disturbs no call
+    /// that has a connection.
+    async fn connection(&self) -> Result<Arc<Connection>, Arc<McpError>> {
+        let is_exclusive = self.0.exclusive.load(Ordering::Relaxed);
+        if let Some(connection) = self.usable(is_exclusive) {
+            return Ok(connection);
+        }
+        let new = || self.open().map_err(Arc::new).boxed().shared();
+        let opening = match is_exclusive {
+            true => new(),
+            // Calls that can share a connection wait for the same one, and fail together if it cannot be opened.
+            false => {
+                let mut connections = self.0.connections.lock();
+                let opening = connections.opening.as_ref().and_then(WeakShared::upgrade).unwrap_or_else(new);
+                connections.opening = opening.downgrade();
+                opening
+            }
+        };
+        opening.await
+    }
+
+    /// A connection that is open and that the call can use.
+    fn usable(&self, is_exclusive: bool) -> Option<Arc<Connection>> {
+        let mut connections = self.0.connections.lock();
         // Calls hold their connections, so a connection that only the list holds is idle. One idle connection is kept.
         let mut has_idle = false;
-        connections.retain(|connection| {
+        let mut is_needed = |connection: &mut Arc<Connection>| {
             let is_idle = Arc::strong_count(connection) == 1;
             !(connection.has_ended() || is_idle && std::mem::replace(&mut has_idle, true))
-        });
-        let is_exclusive = self.0.exclusive.load(Ordering::Relaxed);
-        let usable = |connection: &&Arc<Connection>| !is_exclusive || Arc::strong_count(connection) == 1;
-        if let Some(connection) = connections.iter().find(usable) {
-            return Ok(connection.clone());
+        };
+        let unneeded: Vec<_> = connections.open.extract_if(.., |connection| !is_needed(connection)).collect();
+        let is_usable = |connection: &&Arc<Connection>| !is_exclusive || Arc::strong_count(connection) == 1;
+        let usable = connections.open.iter().find(is_usable).cloned();
+        drop(connections);
+        // Outside of the lock, because it stops their servers.
+        drop(unneeded);
+        usable
+    }
+
+    /// Opens a connection, and keeps it for later calls. This takes as long as the server takes to start, so it holds no lock.
+    fn open(&self) -> impl Future<Output = Result<Arc<Connection>, McpError>> + Send + use<> {
+        // Not the agent itself: what is opened for a call must not keep it alive.
+        let Inner { options, catalog, exclusive, connections, .. } = &*self.0;
+        let (options, catalog) = (options.clone(), catalog.clone());
+        let (exclusive, connections) = (exclusive.clone(), connections.clone());
+        async move {
+            let connection = Arc::new(Connection::open(options, &catalog, &exclusive).await?);
+            connections.lock().open.push(connection.clone());
+            Ok(connection)
         }
-        let Inner { options, catalog, exclusive, .. } = &*self.0;
-        let connection = Arc::new(Connection::open(options.clone(), catalog, exclusive).await?);
-        connections.push(connection.clone());
-        Ok(connection)
     }
 
     /// Checks arguments against the schema of their tool.

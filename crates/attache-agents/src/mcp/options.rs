@@ -104,7 +104,8 @@ pub struct McpOptions {
     pub question_timeout: Duration,
     /// How many bytes the result of a call may have. 16 MiB unless set.
     pub max_output: usize,
-    /// How many calls run at once. 64 unless set. More calls wait. As many calls can wait for answers to questions.
+    /// How many calls run at once. 64 unless set. More calls wait. As many calls can wait for answers to questions, and as many for
+    /// permissions.
     pub max_calls: usize,
 }
 

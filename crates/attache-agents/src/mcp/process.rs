@@ -9,9 +9,9 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
-use crate::child;
+use crate::child::{self, LogLimit};
 use crate::program::environment;
-use attache_process::ProcessGroup;
+use attache_process::{Output, ProcessGroup};
 
 /// How much is read from the process at once, in bytes.
 const BUFFER: usize = 64 * 1024;
@@ -26,7 +26,7 @@ pub(super) struct Process {
 }
 
 /// The pipes of a process.
-pub(super) type Pipes = (BufReader<ChildStdout>, ChildStdin);
+pub(super) type Pipes = (BufReader<Output<ChildStdout>>, ChildStdin);
 
 impl Process {
     /// Starts the program of a server.
@@ -44,21 +44,20 @@ impl Process {
         let (group, mut child) = ProcessGroup::spawn(command)?;
         let missing = || io::Error::other("a pipe to the program is missing");
         let input = child.stdin.take().ok_or_else(missing)?;
-        let output = child.stdout.take().ok_or_else(missing)?;
-        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let output = group.output(child.stdout.take().ok_or_else(missing)?);
+        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
         let exited = CancellationToken::new();
         let (rest, ended, server) = (group.clone_handle(), exited.clone(), options.server.to_string());
         // This task reaps the process.
         tokio::spawn(async move {
             let waiting = async {
-                let status = child.wait().await;
+                let status = rest.wait(&mut child).await;
                 ended.cancel();
-                // Processes that the server started and left behind would keep its pipes open.
-                rest.kill();
                 status
             };
             let log = |line: &str| tracing::info!(target: "attache::mcp", server, "{line}");
-            let (status, ()) = tokio::join!(waiting, child::read_errors(stderr, log, |_| ()));
+            let errors = child::read_errors(stderr, Some(LogLimit::default()), log, |_| ());
+            let (status, ()) = tokio::join!(waiting, errors);
             if let Ok(status) = status {
                 tracing::info!(target: "attache::mcp", server, %status, "an MCP server ended");
             }

@@ -14,6 +14,7 @@ use rmcp::transport::Transport;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::Calls;
+use crate::child::LogLimit;
 
 /// How much of a log message of the server is logged, in characters.
 const MAX_LOG: usize = 1024;
@@ -29,12 +30,14 @@ pub(super) struct Tap<T> {
     requests: Arc<Mutex<HashSet<RequestId>>>,
     /// Canceled when the server has ended.
     ended: CancellationToken,
+    /// Bounds the log messages of the server.
+    limit: LogLimit,
     server: String,
 }
 
 impl<T> Tap<T> {
     pub(super) fn new(inner: T, calls: Arc<Calls>, ended: CancellationToken, server: String) -> Self {
-        Self { inner, calls, requests: Arc::default(), ended, server }
+        Self { inner, calls, requests: Arc::default(), ended, limit: LogLimit::default(), server }
     }
 
     /// Counts a request, or the cancellation of one. Returns whether there are too many.
@@ -62,7 +65,7 @@ impl<T> Tap<T> {
         clippy::wildcard_enum_match_arm,
         reason = "the type belongs to the MCP crate, which adds variants"
     )]
-    fn handle(&self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+    fn handle(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
         let JsonRpcMessage::Notification(notification) = message else { return Some(message) };
         match notification.notification {
             ServerNotification::ProgressNotification(progress) => {
@@ -82,10 +85,16 @@ impl<T> Tap<T> {
         }
     }
 
-    fn log(&self, log: &LoggingMessageNotificationParam) {
+    fn log(&mut self, log: &LoggingMessageNotificationParam) {
         let text = log.data.as_str().map_or_else(|| log.data.to_string(), str::to_owned);
-        let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_LOG).collect();
-        let (server, logger) = (&self.server, log.logger.as_deref());
+        let visible = |text: &str| text.chars().filter(|c| !c.is_control()).take(MAX_LOG).collect::<String>();
+        let (text, logger) = (visible(&text), log.logger.as_deref().map(visible));
+        let report = self.limit.report();
+        self.log_left_out(report);
+        if !self.limit.admits(text.len() + logger.as_ref().map_or(0, String::len)) {
+            return;
+        }
+        let server = &self.server;
         match log.level {
             LoggingLevel::Debug => tracing::debug!(target: "attache::mcp", server, logger, "{text}"),
             LoggingLevel::Info | LoggingLevel::Notice => {
@@ -98,6 +107,14 @@ impl<T> Tap<T> {
             | LoggingLevel::Emergency => {
                 tracing::warn!(target: "attache::mcp", server, logger, "{text}");
             }
+        }
+    }
+}
+
+impl<T> Tap<T> {
+    fn log_left_out(&self, report: Option<String>) {
+        if let Some(report) = report {
+            tracing::warn!(target: "attache::mcp", server = self.server, "log messages: {report}");
         }
     }
 }
@@ -156,5 +173,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
 impl<T> Drop for Tap<T> {
     fn drop(&mut self) {
         self.ended.cancel();
+        let report = self.limit.last_report();
+        self.log_left_out(report);
     }
 }

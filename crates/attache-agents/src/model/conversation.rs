@@ -6,52 +6,34 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ModelOptions;
-use super::wire::{ChatContent, ChatMessage, ChatPart, ImageUrl};
+use super::transcript::Transcript;
+use super::wire::{ChatContent, ChatMessage, ChatPart, ImageUrl, InputAudio, InputFile};
 
-/// What stands for messages that were left out.
-const LEFT_OUT: &str = "(Earlier messages of this conversation were left out.)";
-
-/// The messages for the model: the system prompt, the conversation so far, and the message of this turn.
-pub(super) async fn messages(turn: &Turn, options: &ModelOptions) -> Result<Vec<ChatMessage>, AgentError> {
-    let mut earlier: Vec<ChatMessage> =
-        turn.earlier_tasks(options.max_tasks).await?.iter().flat_map(messages_of).collect();
+/// The messages for the model: the system prompt, the conversation so far, and the message of this turn with a note about it.
+pub(super) async fn transcript(
+    turn: &Turn,
+    options: &ModelOptions,
+    note: Option<ChatMessage>,
+) -> Result<Transcript, AgentError> {
+    let files = &options.files;
+    let tasks = turn.earlier_tasks(options.max_tasks).await?;
+    let mut earlier: Vec<ChatMessage> = tasks.iter().flat_map(|task| messages_of(task, files)).collect();
     if let Some(mut task) = turn.task() {
         task.history.retain(|message| message.message_id != turn.message().message_id);
-        earlier.extend(messages_of(&task));
+        earlier.extend(messages_of(&task, files));
     }
     let system = options.system.as_deref().map(ChatMessage::system);
-    let last = ChatMessage::user(input_content(&turn.input().await?));
-    let fixed = last.size() + system.as_ref().map_or(0, ChatMessage::size);
-    let earlier = shorten(earlier, options.max_context.saturating_sub(fixed));
-    Ok(system.into_iter().chain(earlier).chain([last]).collect())
-}
-
-/// Leaves out the oldest messages until the rest fits. The rest begins with a message of the user, since some endpoints require it.
-fn shorten(messages: Vec<ChatMessage>, limit: usize) -> Vec<ChatMessage> {
-    let mut size = 0;
-    let fits = messages.iter().rev().take_while(|message| {
-        size += message.size();
-        size <= limit
-    });
-    let mut kept = messages.len() - fits.count();
-    if kept == 0 {
-        return messages;
-    }
-    while messages.get(kept).is_some_and(|message| message.role != "user") {
-        kept += 1;
-    }
-    let mut shortened = vec![ChatMessage::system(LEFT_OUT)];
-    shortened.extend(messages.into_iter().skip(kept));
-    shortened
+    let last = ChatMessage::user(input_content(&turn.input().await?, files));
+    Ok(Transcript::new(system, earlier, note.into_iter().chain([last])))
 }
 
 /// The messages of a task, followed by what the model replied.
-fn messages_of(task: &Task) -> Vec<ChatMessage> {
+fn messages_of(task: &Task, files: &[String]) -> Vec<ChatMessage> {
     let mut messages: Vec<ChatMessage> = task
         .history
         .iter()
         .filter(|message| message.role == Role::User)
-        .map(|message| ChatMessage::user(content(message)))
+        .map(|message| ChatMessage::user(content(message, files)))
         .collect();
     let reply: String =
         task.artifacts.iter().flat_map(|artifact| &artifact.parts).filter_map(Part::as_text).collect();
@@ -61,47 +43,83 @@ fn messages_of(task: &Task) -> Vec<ChatMessage> {
     messages
 }
 
-/// The content of the message of this turn. Images go with their manifest, other media as their manifest alone.
-fn input_content(input: &Input) -> ChatContent {
-    let is_image = |piece: &InputPiece| matches!(piece, InputPiece::Media(media) if media.media_type.starts_with("image/"));
-    if !input.pieces.iter().any(is_image) {
-        return ChatContent::Text(input.text());
-    }
+/// The content of the message of this turn. Images and the listed files go with their manifest, other media as their manifest alone.
+fn input_content(input: &Input, files: &[String]) -> ChatContent {
+    let passed = |piece: &InputPiece| match piece {
+        InputPiece::Media(media) => media_part(&media.media_type, Some(&media.filename), &media.bytes, files),
+        InputPiece::Text(_) | InputPiece::TextFile { .. } => None,
+    };
     let mut parts = Vec::with_capacity(input.pieces.len() + 1);
+    let mut has_media = false;
     for piece in &input.pieces {
         parts.push(ChatPart::Text { text: piece.text().into_owned() });
-        if let InputPiece::Media(media) = piece
-            && is_image(piece)
-        {
-            let url = format!("data:{};base64,{}", media.media_type, STANDARD.encode(&media.bytes));
-            parts.push(ChatPart::ImageUrl { image_url: ImageUrl { url } });
+        if let Some(part) = passed(piece) {
+            has_media = true;
+            parts.push(part);
         }
     }
-    ChatContent::Parts(parts)
+    if has_media { ChatContent::Parts(parts) } else { ChatContent::Text(input.text()) }
 }
 
-/// The content of an earlier message. Images go as they are, other content as text.
-fn content(message: &Message) -> ChatContent {
-    let has_images = message.parts.iter().any(|part| image(part).is_some());
-    if !has_images {
+/// The content of an earlier message. Images and the listed files go as they are, other content as text.
+fn content(message: &Message, files: &[String]) -> ChatContent {
+    let media: Vec<Option<ChatPart>> = message.parts.iter().map(|part| media(part, files)).collect();
+    if media.iter().all(Option::is_none) {
         let texts: Vec<String> = message.parts.iter().map(text).collect();
         return ChatContent::Text(texts.join("\n"));
     }
-    let parts = message.parts.iter().map(|part| match image(part) {
-        Some(url) => ChatPart::ImageUrl { image_url: ImageUrl { url } },
-        None => ChatPart::Text { text: text(part) },
-    });
+    let parts = message.parts.iter().zip(media);
+    let parts = parts.map(|(part, media)| media.unwrap_or_else(|| ChatPart::Text { text: text(part) }));
     ChatContent::Parts(parts.collect())
 }
 
-/// The URL of an image.
-fn image(part: &Part) -> Option<String> {
-    let media_type = part.media_type.as_deref().filter(|media_type| media_type.starts_with("image/"))?;
+/// An image or a file of an earlier message.
+fn media(part: &Part, files: &[String]) -> Option<ChatPart> {
+    let media_type = part.media_type.as_deref()?;
     match &part.content {
-        Content::Raw(bytes) => Some(format!("data:{media_type};base64,{}", STANDARD.encode(bytes))),
+        Content::Raw(bytes) => media_part(media_type, part.filename.as_deref(), bytes, files),
         // The endpoint cannot read what this server has stored.
-        Content::Url(url) if referenced_content(part).is_none() => Some(url.clone()),
+        Content::Url(url) if media_type.starts_with("image/") && referenced_content(part).is_none() => {
+            Some(ChatPart::ImageUrl { image_url: ImageUrl { url: url.clone() } })
+        }
         Content::Url(_) | Content::Text(_) | Content::Data(_) => None,
+    }
+}
+
+/// An image, or a file of a listed media type.
+fn media_part(media_type: &str, filename: Option<&str>, bytes: &[u8], files: &[String]) -> Option<ChatPart> {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let data = || STANDARD.encode(bytes);
+    if essence.starts_with("image/") {
+        let url = format!("data:{media_type};base64,{}", data());
+        return Some(ChatPart::ImageUrl { image_url: ImageUrl { url } });
+    }
+    if !files.iter().any(|file| is_listed(file, &essence)) {
+        return None;
+    }
+    Some(match essence.strip_prefix("audio/") {
+        Some(format) => {
+            let format = match format {
+                "wave" | "x-wav" | "vnd.wave" => "wav",
+                "mpeg" => "mp3",
+                format => format,
+            };
+            ChatPart::InputAudio { input_audio: InputAudio { data: data(), format: format.to_owned() } }
+        }
+        None => {
+            let filename = filename.unwrap_or("attachment").to_owned();
+            let file_data = format!("data:{essence};base64,{}", data());
+            ChatPart::File { file: InputFile { filename, file_data } }
+        }
+    })
+}
+
+/// Whether a media type is one like `application/pdf` or `audio/*`.
+fn is_listed(listed: &str, media_type: &str) -> bool {
+    match listed.strip_suffix("/*") {
+        Some("*") => true,
+        Some(kind) => media_type.split('/').next().is_some_and(|given| given.eq_ignore_ascii_case(kind)),
+        None => listed.eq_ignore_ascii_case(media_type),
     }
 }
 
@@ -128,35 +146,31 @@ fn text(part: &Part) -> String {
 mod tests {
     use super::*;
 
-    fn user(text: &str) -> ChatMessage {
-        ChatMessage::user(ChatContent::Text(text.to_owned()))
-    }
-
-    #[test]
-    fn the_oldest_messages_are_left_out_and_the_model_is_told() {
-        let messages = vec![
-            user("one"),
-            ChatMessage::said("two".into()),
-            user("three"),
-            ChatMessage::said("four".into()),
-        ];
-        assert_eq!(shorten(messages.clone(), 100), messages);
-        let rest = [ChatMessage::system(LEFT_OUT), user("three"), ChatMessage::said("four".into())];
-        assert_eq!(shorten(messages.clone(), 12), rest);
-        assert_eq!(shorten(messages.clone(), 9), rest);
-        assert_eq!(shorten(messages, 5), [ChatMessage::system(LEFT_OUT)]);
-    }
-
     #[test]
     fn images_are_passed_on_and_other_files_as_text() {
         let message = Message::user("m", "look")
             .part(Part::raw([1, 2]).media_type("image/png"))
             .part(Part::raw("a,b").filename("a.csv"))
             .part(Part::raw([0xff]).filename("x"));
-        let ChatContent::Parts(parts) = content(&message) else { panic!("there is an image") };
+        let ChatContent::Parts(parts) = content(&message, &[]) else { panic!("there is an image") };
         let image = ImageUrl { url: "data:image/png;base64,AQI=".into() };
         assert_eq!(parts[1], ChatPart::ImageUrl { image_url: image });
         assert_eq!(parts[2], ChatPart::Text { text: "a.csv:\na,b".into() });
         assert_eq!(parts[3], ChatPart::Text { text: "(x, 1 bytes, cannot be shown)".into() });
+    }
+
+    #[test]
+    fn files_of_listed_media_types_are_passed_on() {
+        let files = ["application/pdf".to_owned(), "audio/*".to_owned()];
+        let message = Message::user("m", "read")
+            .part(Part::raw([1, 2]).media_type("application/PDF; v=1").filename("a.pdf"))
+            .part(Part::raw([1, 2]).media_type("audio/x-wav"))
+            .part(Part::raw([0xff]).media_type("video/mp4").filename("v"));
+        let ChatContent::Parts(parts) = content(&message, &files) else { panic!("there are files") };
+        let file_data = "data:application/pdf;base64,AQI=".to_owned();
+        assert_eq!(parts[1], ChatPart::File { file: InputFile { filename: "a.pdf".into(), file_data } });
+        let sound = InputAudio { data: "AQI=".into(), format: "wav".into() };
+        assert_eq!(parts[2], ChatPart::InputAudio { input_audio: sound });
+        assert_eq!(parts[3], ChatPart::Text { text: "(v, 1 bytes, cannot be shown)".into() });
     }
 }

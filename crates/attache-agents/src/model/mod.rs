@@ -11,6 +11,7 @@ mod reply;
 mod run;
 mod sample;
 mod tool;
+mod transcript;
 mod watch;
 mod wire;
 
@@ -66,7 +67,7 @@ impl Model {
         self.tools_from(move |_| tools.clone())
     }
 
-    /// Gives the model tools that depend on the turn: on the caller, or on what there is at the moment. If two tools have the same
+    /// Gives the model tools that depend on the turn: on the caller, or on what is connected at the moment. If two tools have the same
     /// name, the first one counts.
     pub fn tools_from(mut self, source: impl Fn(&Turn) -> Vec<Tool> + Send + Sync + 'static) -> Self {
         self.tools.push(Arc::new(source));

@@ -21,8 +21,12 @@ pub struct ModelOptions {
     pub system: Option<String>,
     /// Further members of the request, such as `temperature`.
     pub parameters: Map<String, Value>,
-    /// How many bytes of conversation the model gets. Without the oldest messages, if it would be more. 256 KiB unless set.
+    /// How many bytes of conversation the model gets. If it would be more, the oldest turns are left out, then the oldest results of
+    /// tools. A message that is larger by itself is rejected. 256 KiB unless set.
     pub max_context: usize,
+    /// The media types of files that the model gets as they are, such as `application/pdf` and `audio/*`. None unless set. Images are
+    /// always passed.
+    pub files: Vec<String>,
     /// How many earlier tasks of the conversation the model gets. 100 unless set.
     pub max_tasks: usize,
     /// How often a request is repeated if the endpoint is overloaded or does not respond. 3 unless set.
@@ -47,6 +51,7 @@ impl ModelOptions {
             system: None,
             parameters: Map::new(),
             max_context: 256 * 1024,
+            files: Vec::new(),
             max_tasks: 100,
             max_retries: 3,
             silence: Duration::from_secs(120),

@@ -1,5 +1,6 @@
 //! One turn of a model: its replies, and the tools that it calls in between.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use attache_core::{
     TextStream, ToolReport, Turn, Usage,
 };
 use attache_protocol::Part;
-use futures::future::pending;
 use serde_json::Value;
 
 use super::reply::{Finish, ToolCall};
 use super::tool;
+use super::transcript::{TooLarge, Transcript};
 use super::wire::ChatMessage;
 use super::{Model, conversation};
+use crate::tool_artifact;
 
 /// The artifact with the text of the model.
 const REPLY: &str = "reply";
@@ -32,7 +34,7 @@ pub(super) struct Paused {
 
 /// The conversation with the model, and the calls that it waits for.
 struct Run {
-    messages: Vec<ChatMessage>,
+    messages: Transcript,
     calls: VecDeque<ToolCall>,
     /// What the caller has decided about the first call.
     decided: Option<bool>,
@@ -64,21 +66,22 @@ impl Model {
                 Some(text) => turn.complete_with(text).await,
                 None => turn.complete().await,
             },
-            Outcome::Rejected(text) => turn.reject(text).await,
+            Outcome::Rejected(text) => turn.reject(text.into_owned()).await,
             Outcome::Ask(request) => self.pause(turn, run, request, false).await,
         }
     }
 
     async fn begin(&self, turn: &Turn) -> Result<Run, AgentError> {
-        let mut messages = conversation::messages(turn, &self.options).await?;
-        if let Some(lost) = turn.lost_permission() {
+        turn.require_message()?;
+        let note = turn.lost_permission().map(|lost| {
             let text = format!(
                 "(The request for permission `{}` was denied, because the answer did not arrive in time. What follows may be the \
                  answer.)",
                 lost.title
             );
-            messages.insert(messages.len().saturating_sub(1), ChatMessage::system(&text));
-        }
+            ChatMessage::system(&text)
+        });
+        let messages = conversation::transcript(turn, &self.options, note).await?;
         Ok(Run { messages, calls: VecDeque::new(), decided: None, rounds: 0, used: Usage::default() })
     }
 
@@ -88,10 +91,9 @@ impl Model {
         let hold = turn.context().hold();
         let asked = turn.ask_permission(request, again).await?;
         let limit = turn.permission_timeout().unwrap_or(PERMISSION_TIMEOUT);
+        asked.deny_after(limit);
         let paused = Paused { run, pending: asked, _hold: hold };
-        self.waiting.put(turn.task_id().clone(), paused, limit, pending(), |paused| {
-            paused.pending.expired();
-        });
+        self.waiting.put(turn.task_id().clone(), paused);
         // The task can be canceled before the turn is among the waiting ones.
         if turn.is_cancelled() {
             drop(self.waiting.take(turn.task_id()));
@@ -131,7 +133,13 @@ impl Model {
                     Ok(result) => (ToolReport::completed(&call.id), result),
                     Err(error) => (ToolReport::failed(&call.id), error),
                 };
-                turn.report(report.name(&call.name).result(result.clone())).await?;
+                // The model reads the whole result. The caller gets a file in it as an artifact.
+                let (shown, file) = match tool_artifact::take_from_text(&result) {
+                    Some((shown, file)) => (shown, Some(file)),
+                    None => (result.clone().into(), None),
+                };
+                turn.report(report.name(&call.name).result(shown)).await?;
+                tool_artifact::add(turn, file).await?;
                 run.messages.push(ChatMessage::tool(call.id, result));
             }
             if run.rounds > self.options.max_rounds {
@@ -140,8 +148,22 @@ impl Model {
                 stream.finish().await?;
                 return Err(AgentError::public(text));
             }
+            if let Err(TooLarge { size }) = run.messages.fit(self.options.max_context) {
+                let limit = self.options.max_context;
+                stream.finish().await?;
+                if run.rounds > 0 {
+                    let text =
+                        format!("the model called tools with {size} bytes, and it gets at most {limit}");
+                    return Err(AgentError::public(text));
+                }
+                let text = format!(
+                    "the message and the system prompt have {size} bytes, at most {limit} are accepted"
+                );
+                return Ok(Outcome::Rejected(text.into()));
+            }
             run.rounds += 1;
-            let reply = match self.ask(turn, &run.messages, &tools, &mut stream, &mut run.used).await {
+            let messages = run.messages.messages();
+            let reply = match self.ask(turn, messages, &tools, &mut stream, &mut run.used).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     // The caller gets what arrived before the failure.
@@ -162,7 +184,7 @@ impl Model {
                 }
                 Finish::Filtered => {
                     stream.finish().await?;
-                    return Ok(Outcome::Rejected("the model's provider filtered the reply"));
+                    return Ok(Outcome::Rejected("the model's provider filtered the reply".into()));
                 }
                 Finish::ToolCalls => {
                     run.calls = reply.calls.clone().into();
@@ -176,7 +198,7 @@ impl Model {
 /// How a turn ends, or pauses.
 enum Outcome {
     Done(Option<&'static str>),
-    Rejected(&'static str),
+    Rejected(Cow<'static, str>),
     Ask(PermissionRequest),
 }
 

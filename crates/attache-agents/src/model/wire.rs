@@ -57,7 +57,7 @@ pub(super) struct ChatMessage {
     tool_call_id: Option<String>,
 }
 
-/// The content of a message: text alone, or text with images.
+/// The content of a message: text alone, or text with images and files.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum ChatContent {
@@ -70,11 +70,30 @@ pub(super) enum ChatContent {
 pub(super) enum ChatPart {
     Text { text: String },
     ImageUrl { image_url: ImageUrl },
+    InputAudio { input_audio: InputAudio },
+    File { file: InputFile },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ImageUrl {
     pub(super) url: String,
+}
+
+/// A sound.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct InputAudio {
+    /// The sound in Base64.
+    pub(super) data: String,
+    /// Such as `wav`.
+    pub(super) format: String,
+}
+
+/// Any other file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct InputFile {
+    pub(super) filename: String,
+    /// A `data` URL.
+    pub(super) file_data: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -120,13 +139,34 @@ impl ChatMessage {
         Self { tool_call_id: Some(call), ..Self::new("tool", Some(ChatContent::Text(result))) }
     }
 
-    /// How much the message counts against the size of the conversation.
+    /// How many bytes the message has: text, images and files, and the arguments of calls.
     pub(super) fn size(&self) -> usize {
-        match &self.content {
+        self.size_of(ChatPart::size)
+    }
+
+    /// How many bytes the message has without images and files.
+    pub(super) fn text_size(&self) -> usize {
+        self.size_of(ChatPart::text_size)
+    }
+
+    fn size_of(&self, part: fn(&ChatPart) -> usize) -> usize {
+        let content = match &self.content {
             None => 0,
             Some(ChatContent::Text(text)) => text.len(),
-            Some(ChatContent::Parts(parts)) => parts.iter().map(ChatPart::size).sum(),
+            Some(ChatContent::Parts(parts)) => parts.iter().map(part).sum(),
+        };
+        let calls =
+            self.tool_calls.iter().map(|call| call.function.name.len() + call.function.arguments.len());
+        content + calls.sum::<usize>()
+    }
+
+    /// Replaces the content by a short note, if that makes it smaller. Returns how much smaller it is now.
+    pub(super) fn leave_out(&mut self, text: &str) -> usize {
+        let saved = self.size().saturating_sub(text.len());
+        if saved > 0 {
+            self.content = Some(ChatContent::Text(text.to_owned()));
         }
+        saved
     }
 }
 
@@ -135,6 +175,15 @@ impl ChatPart {
         match self {
             Self::Text { text } => text.len(),
             Self::ImageUrl { image_url } => image_url.url.len(),
+            Self::InputAudio { input_audio } => input_audio.data.len(),
+            Self::File { file } => file.file_data.len(),
+        }
+    }
+
+    fn text_size(&self) -> usize {
+        match self {
+            Self::Text { text } => text.len(),
+            Self::ImageUrl { .. } | Self::InputAudio { .. } | Self::File { .. } => 0,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The JSON protocol: one object per line, in both directions.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use attache_core::{
     AgentError, AgentResult, ArtifactStream, Permission, PermissionAction, PermissionAnswer,
@@ -11,13 +11,15 @@ use attache_core::{
 use attache_protocol::Part;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::io::AsyncBufReadExt;
+use tokio::time::Instant;
 
 use super::files::Files;
+use super::json_content::Content;
 use super::json_reports::{DiffEvent, PermissionEvent, StepEvent, ToolEvent, decision};
 use super::process::Process;
 use super::{Program, ProgramOptions};
+use crate::tool_artifact;
 
 /// What a program writes.
 #[derive(Debug, Deserialize)]
@@ -86,42 +88,20 @@ fn answer() -> String {
     "answer".to_owned()
 }
 
-/// The content of an event: any of these.
-#[derive(Debug, Default, Deserialize)]
-struct Content {
-    text: Option<String>,
-    data: Option<Value>,
-    #[serde(default)]
-    parts: Vec<OutputPart>,
-}
-
-/// A part, or a file that the program has written.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OutputPart {
-    File {
-        path: PathBuf,
-        filename: Option<String>,
-        #[serde(rename = "mediaType")]
-        media_type: Option<String>,
-    },
-    Part(Part),
-}
-
 /// How a turn ends.
 enum End {
-    Completed(Option<Part>),
-    Question(Part),
+    Completed(Vec<Part>),
+    Question(Vec<Part>),
     /// The caller has to decide about this.
     Permission(Box<PermissionRequest>),
-    Failed(Part),
-    Rejected(Part),
+    Failed(Vec<Part>),
+    Rejected(Vec<Part>),
     /// The program ended before it wrote any event.
     Silent(ExitStatus),
 }
 
 /// Runs the program for a message, or passes the message to the process that asked for it.
-pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentResult {
+pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> AgentResult {
     let options = &program.options;
     if let Some(directory) = &options.directory {
         turn.hide_path(directory, "<workspace>");
@@ -142,6 +122,8 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
                     }
                     None => return ask(program, turn, process, pending.request, true).await,
                 }
+            } else {
+                process.files = std::mem::take(&mut process.files).with(turn.message()).await?;
             }
             process
         }
@@ -149,61 +131,56 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
             // A program that was asked for and is gone gets the answer as a message. What it had asked for was denied.
             let _ = turn.lost_permission();
             tokio::select! {
-                process = program.start(turn, files) => process?,
-                () = turn.cancelled() => return Ok(()),
+                process = program.start(turn) => process?,
+                given_up = program.given_up(turn, deadline) => return given_up,
             }
         }
     };
     let outcome = loop {
         let outcome = tokio::select! {
-            outcome = talk(&mut process, turn, files, options, &first) => Some(outcome),
-            () = turn.cancelled() => None,
+            outcome = talk(&mut process, turn, options, &first) => outcome,
+            given_up = program.given_up(turn, deadline) => {
+                process.stop().await;
+                return given_up;
+            }
         };
         match outcome {
             // The process ended while the answer was on its way, so the answer starts a new one.
-            Some(Ok(End::Silent(_))) if std::mem::take(&mut was_waiting) => {
+            Ok(End::Silent(_)) if std::mem::take(&mut was_waiting) => {
                 process = tokio::select! {
-                    process = program.start(turn, files) => process?,
-                    () = turn.cancelled() => return Ok(()),
+                    process = program.start(turn) => process?,
+                    given_up = program.given_up(turn, deadline) => return given_up,
                 };
             }
-            Some(Ok(End::Silent(status))) => {
-                break Some(process.result(status, options).map(|()| End::Completed(None)));
+            Ok(End::Silent(status)) => {
+                break process.result(status, options).map(|()| End::Completed(Vec::new()));
             }
             outcome => break outcome,
         }
     };
     match outcome {
-        Some(Ok(End::Question(question))) => {
+        Ok(End::Question(question)) => {
             // Before the question, so that no other task of the context comes in between.
             process.hold = turn.context().hold();
-            turn.ask(question).await?;
-            program.sessions.put(turn.task_id().clone(), process, options.idle, options.clone());
-            // The task can be canceled before the process is among the waiting ones.
-            if turn.is_cancelled() {
-                drop(program.sessions.take(turn.task_id()));
-            }
+            turn.ask_with(question).await?;
+            wait(program, turn, process, Some(options.idle));
             Ok(())
         }
-        Some(Ok(End::Permission(request))) => ask(program, turn, process, *request, false).await,
-        Some(Ok(end)) => {
-            process.release(options);
+        Ok(End::Permission(request)) => ask(program, turn, process, *request, false).await,
+        Ok(end) => {
+            process.release();
             match end {
-                End::Completed(None) => turn.complete().await,
-                End::Completed(Some(part)) => turn.complete_with(part).await,
-                End::Failed(part) => turn.fail(part).await,
-                End::Rejected(part) => turn.reject(part).await,
-                End::Question(part) => turn.ask(part).await,
+                End::Completed(parts) if parts.is_empty() => turn.complete().await,
+                End::Completed(parts) => turn.complete_with_parts(parts).await,
+                End::Failed(parts) => turn.fail_with(parts).await,
+                End::Rejected(parts) => turn.reject_with(parts).await,
+                End::Question(parts) => turn.ask_with(parts).await,
                 End::Silent(_) | End::Permission(_) => turn.complete().await,
             }
         }
-        Some(Err(error)) => {
-            process.stop(options).await;
+        Err(error) => {
+            process.stop().await;
             Err(error)
-        }
-        None => {
-            process.stop(options).await;
-            Ok(())
         }
     }
 }
@@ -219,14 +196,20 @@ async fn ask(
     // Before the question, so that no other task of the context comes in between.
     process.hold = turn.context().hold();
     let pending = turn.ask_permission(request, again).await?;
+    // Then another turn gives the denial to the process.
+    pending.deny_after(turn.permission_timeout().unwrap_or(program.options.permission_timeout));
     process.pending = Some(pending);
-    let limit = turn.permission_timeout().unwrap_or(program.options.permission_timeout);
-    program.sessions.put(turn.task_id().clone(), process, limit, program.options.clone());
+    wait(program, turn, process, None);
+    Ok(())
+}
+
+/// Keeps the process for the answer of the caller.
+fn wait(program: &Program, turn: &Turn, process: Process, limit: Option<Duration>) {
+    program.sessions.put(turn.task_id().clone(), process, limit);
     // The task can be canceled before the process is among the waiting ones.
     if turn.is_cancelled() {
         drop(program.sessions.take(turn.task_id()));
     }
-    Ok(())
 }
 
 /// What a turn tells the program first.
@@ -241,47 +224,17 @@ enum Line {
 async fn talk(
     process: &mut Process,
     turn: &Turn,
-    files: &Files,
     options: &ProgramOptions,
     first: &Line,
 ) -> Result<End, AgentError> {
-    let first = match first {
-        Line::Message => &input(turn, files).await?,
-        Line::Decision(decision) => decision,
-    };
-    let (lines, mut queue) = mpsc::unbounded_channel();
-    // The receiver is here, so this cannot fail.
-    let _ = lines.send(first.to_string());
-    let mut input = process.input.take();
-    // The program may write events before it reads, so both happen at once. The input stays open for later messages.
-    let (input, end) = {
-        let writing = async {
-            while let Some(mut line) = queue.recv().await {
-                line.push('\n');
-                if let Some(input) = &mut input {
-                    // A program that does not read its input is not an error.
-                    let _ = input.write_all(line.as_bytes()).await;
-                    let _ = input.flush().await;
-                }
-            }
-        };
-        // The sender is dropped with the events, which ends the writing.
-        let reading = async move { events(process, turn, options, &lines).await.map(|end| (end, process)) };
-        let ((), end) = tokio::join!(writing, reading);
-        (input, end)
-    };
-    let (end, process) = end?;
-    process.input = input;
-    Ok(end)
-}
-
-/// Handles the events of the program.
-async fn events(
-    process: &mut Process,
-    turn: &Turn,
-    options: &ProgramOptions,
-    lines: &mpsc::UnboundedSender<String>,
-) -> Result<End, AgentError> {
+    // The input stays open for later messages. The program may write events before it reads, or never read.
+    match first {
+        Line::Message => {
+            let message = input(turn, &process.files).await?;
+            tell(process, &message);
+        }
+        Line::Decision(decision) => tell(process, decision),
+    }
     let mut streams: HashMap<String, ArtifactStream<'_>> = HashMap::new();
     let mut line = Vec::new();
     let mut is_silent = true;
@@ -299,7 +252,7 @@ async fn events(
         let text = line.trim_ascii();
         is_silent &= text.is_empty();
         if !text.is_empty()
-            && let Some(end) = handle(turn, &mut streams, parse(text)?, process, options, lines).await?
+            && let Some(end) = handle(turn, &mut streams, parse(text)?, process, options).await?
         {
             return Ok(end);
         }
@@ -309,9 +262,16 @@ async fn events(
                 return Ok(End::Silent(status));
             }
             process.result(status, options)?;
-            return Ok(End::Completed(None));
+            return Ok(End::Completed(Vec::new()));
         }
         line.clear();
+    }
+}
+
+/// Writes a line to the program.
+fn tell(process: &Process, line: &Value) {
+    if let Some(input) = &process.input {
+        input.write(format!("{line}\n").into_bytes());
     }
 }
 
@@ -329,27 +289,28 @@ async fn handle<'a>(
     event: Event,
     process: &mut Process,
     options: &ProgramOptions,
-    lines: &mpsc::UnboundedSender<String>,
 ) -> Result<Option<End>, AgentError> {
     match event {
-        Event::Tool(tool) => turn.report(tool.report()).await?,
+        Event::Tool(tool) => {
+            let (report, file) = tool.report();
+            turn.report(report).await?;
+            tool_artifact::add(turn, file).await?;
+        }
         Event::Usage { usage } => turn.report(Usage::from_value(&Value::Object(usage))).await?,
         Event::Thinking { text } => turn.report(Report::thinking(text)).await?,
         Event::Plan { steps } => turn.report(Report::plan(steps.into_iter().map(StepEvent::step))).await?,
         Event::Diff(diff) => turn.report(Report::diffs([diff.diff()])).await?,
         Event::Permission(event) => {
-            let request = event.request();
-            let allowed = match turn.permission(&request, PermissionAction::Ask) {
-                Permission::Allowed => true,
-                Permission::Denied => false,
+            let request = match &process.directory {
+                Some(directory) => event.request().relative_to(directory),
+                None => event.request(),
+            };
+            let answer = match turn.permission(&request, PermissionAction::Ask) {
+                Permission::Allowed => PermissionAnswer::allowed(&request),
+                Permission::Denied => PermissionAnswer::denied(&request),
                 Permission::Ask => return Ok(Some(End::Permission(Box::new(request)))),
             };
-            let answer = match allowed {
-                true => PermissionAnswer::allowed(&request),
-                false => PermissionAnswer::denied(&request),
-            };
-            // The writer runs until this turn ends.
-            let _ = lines.send(decision(&request, answer.allows, answer.option).to_string());
+            tell(process, &decision(&request, answer.allows, answer.option));
         }
         Event::Status { text } => turn.working(text).await?,
         Event::Artifact { name, description, content } => {
@@ -371,71 +332,14 @@ async fn handle<'a>(
                 stream.last(last_part.unwrap_or_else(|| Part::text(""))).await?;
             }
         }
-        Event::Ask { content } => return Ok(Some(End::Question(content.part()?))),
-        Event::Fail { content } => return Ok(Some(End::Failed(content.part()?))),
-        Event::Reject { content } => return Ok(Some(End::Rejected(content.part()?))),
-        Event::Complete { content } => return Ok(Some(End::Completed(content.part().ok()))),
+        Event::Ask { content } => return Ok(Some(End::Question(content.parts(process, options).await?))),
+        Event::Fail { content } => return Ok(Some(End::Failed(content.parts(process, options).await?))),
+        Event::Reject { content } => return Ok(Some(End::Rejected(content.parts(process, options).await?))),
+        Event::Complete { content } => {
+            return Ok(Some(End::Completed(content.parts_if_any(process, options).await?)));
+        }
     }
     Ok(None)
-}
-
-impl Content {
-    /// All parts. Files are read from the disk.
-    async fn parts(self, process: &mut Process, options: &ProgramOptions) -> Result<Vec<Part>, AgentError> {
-        let mut parts: Vec<Part> = self.text.map(Part::text).into_iter().collect();
-        if let Some(data) = &self.data {
-            parts.push(Part::data(data)?);
-        }
-        for part in self.parts {
-            parts.push(match part {
-                OutputPart::Part(part) => part,
-                OutputPart::File { path, filename, media_type } => {
-                    let place =
-                        options.directory.as_deref().map_or(path.clone(), |folder| folder.join(&path));
-                    let bytes = read_file(&place, process.budget).await;
-                    let bytes = bytes.map_err(|error| unreadable(&path, &error))?;
-                    // The file counts as output.
-                    process.spend(bytes.len(), options)?;
-                    let own_name = || path.file_name().map(|name| name.to_string_lossy().into_owned());
-                    let mut part = Part::raw(bytes);
-                    part.filename = filename.or_else(own_name);
-                    part.media_type = media_type;
-                    part
-                }
-            });
-        }
-        if parts.is_empty() {
-            return Err(AgentError::public("the program wrote an event without content"));
-        }
-        Ok(parts)
-    }
-
-    /// The one part of a question or of an end.
-    fn part(self) -> Result<Part, AgentError> {
-        match (self.text, self.data) {
-            (Some(text), _) => Ok(Part::text(text)),
-            (None, Some(data)) => Ok(Part::data(&data)?),
-            (None, None) => {
-                Err(AgentError::public("the program wrote an event without `text` and without `data`"))
-            }
-        }
-    }
-}
-
-/// Reads a file, and at most one byte more than the limit. Devices and pipes are refused, because they can be endless.
-async fn read_file(path: &std::path::Path, limit: usize) -> std::io::Result<Vec<u8>> {
-    if !tokio::fs::metadata(path).await?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    tokio::fs::File::open(path).await?.take(limit).read_to_end(&mut bytes).await?;
-    Ok(bytes)
-}
-
-fn unreadable(path: &std::path::Path, error: &std::io::Error) -> AgentError {
-    tracing::warn!(target: "attache::program", path = %path.display(), %error, "a file of a program cannot be read");
-    AgentError::public("the program named a file that cannot be read")
 }
 
 /// What the program reads: the message, with its files on the disk, and what was said before in this task.
@@ -451,14 +355,7 @@ async fn input(turn: &Turn, files: &Files) -> Result<Value, AgentError> {
     }
     let caller = turn.caller();
     let scopes: Vec<&str> = caller.rights.scopes().collect();
-    let history: Vec<Value> = turn
-        .task()
-        .map(|task| task.history)
-        .unwrap_or_default()
-        .iter()
-        .filter(|earlier| earlier.message_id != turn.message().message_id)
-        .map(|earlier| json!(earlier))
-        .collect();
+    let history = super::history::before(turn).await?;
     let workspace = turn.context().workspace_if_any().await?;
     Ok(json!({
         "type": "message",

@@ -4,8 +4,11 @@ use attache_core::{
     FileDiff, PermissionOption, PermissionOptionKind, PermissionRequest, PlanStep, ToolReport, ToolStatus,
     paths_in,
 };
+use attache_protocol::Part;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::tool_artifact;
 
 /// A tool call.
 #[derive(Debug, Deserialize)]
@@ -35,7 +38,13 @@ enum StatusName {
 }
 
 impl ToolEvent {
-    pub(super) fn report(self) -> ToolReport {
+    /// The report, and the file that the result contains.
+    pub(super) fn report(mut self) -> (ToolReport, Option<Part>) {
+        let file = self.result.as_mut().and_then(tool_artifact::take);
+        (self.without_file(), file)
+    }
+
+    fn without_file(self) -> ToolReport {
         let status = match self.status {
             StatusName::Started => ToolStatus::Started,
             StatusName::InputDelta => ToolStatus::InputDelta,

@@ -1,39 +1,48 @@
 //! A running program, in a process group of its own.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_core::{AgentError, AgentResult, ContextHold, PendingPermission, Turn, Workspace};
 use parking_lot::Mutex;
 use tokio::io::BufReader;
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::files::Files;
+use super::input::Input;
 use super::{ProgramOptions, environment};
-use crate::child;
-use attache_process::ProcessGroup;
+use crate::child::{self, LogLimit};
+use attache_process::{Output, ProcessGroup};
 
 /// How much of standard error is kept for the log and for the caller, in bytes.
 const MAX_ERRORS: usize = 4096;
 
-/// A running program. Its process group is killed when this is dropped.
+/// A running program. It is stopped when this is dropped.
 pub(super) struct Process {
     /// What the program reads. Closed when the program should read no more.
-    pub(super) input: Option<ChildStdin>,
+    pub(super) input: Option<Input>,
     /// What the program writes.
-    pub(super) output: BufReader<ChildStdout>,
+    pub(super) output: BufReader<Output<ChildStdout>>,
     /// How many bytes the program may still write in this turn.
     pub(super) budget: usize,
     /// The request for permission that the program waits for.
     pub(super) pending: Option<PendingPermission>,
     /// Keeps the context for the task, while the program waits for an answer.
     pub(super) hold: Option<ContextHold>,
+    /// The files of the messages that the program got.
+    pub(super) files: Files,
+    /// Where the program was started. The directory of the server, if there is none.
+    pub(super) directory: Option<PathBuf>,
+    grace: Duration,
     errors: Arc<Mutex<Vec<u8>>>,
     /// The status of the program, when it has ended and its standard error is read.
     ended: watch::Receiver<Option<ExitStatus>>,
-    group: ProcessGroup,
+    /// `None` when the program was stopped.
+    group: Option<ProcessGroup>,
 }
 
 impl Process {
@@ -41,7 +50,7 @@ impl Process {
     pub(super) fn start(
         options: &ProgramOptions,
         turn: &Turn,
-        files: &Files,
+        files: Files,
         workspace: Option<&Workspace>,
         permit: OwnedSemaphorePermit,
     ) -> io::Result<Self> {
@@ -49,36 +58,28 @@ impl Process {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
         let mut command = Command::new(program);
-        command.args(arguments).env_clear().envs(environment::variables(options, turn, files));
-        let own = workspace.map(Workspace::root);
-        if let Some(directory) = options.directory.as_deref().or(own) {
+        command.args(arguments).env_clear().envs(environment::variables(options, turn, &files));
+        let directory = options.directory.as_deref().or(workspace.map(Workspace::root)).map(Path::to_owned);
+        if let Some(directory) = &directory {
             command.current_dir(directory);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, mut child) = ProcessGroup::spawn(command)?;
         let missing = || io::Error::other("a pipe to the program is missing");
-        let input = child.stdin.take().ok_or_else(missing)?;
-        let output = child.stdout.take().ok_or_else(missing)?;
-        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let input = Input::open(child.stdin.take().ok_or_else(missing)?, group.ended());
+        let output = group.output(child.stdout.take().ok_or_else(missing)?);
+        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (sender, ended) = watch::channel(None);
         let (kept, task) = (errors.clone(), turn.task_id().to_string());
         let reader = async move {
             let log = |line: &str| tracing::info!(target: "attache::program", %task, "{line}");
-            child::read_errors(stderr, log, |bytes| keep_last(&kept, bytes)).await;
+            child::read_errors(stderr, Some(LogLimit::default()), log, |bytes| keep_last(&kept, bytes)).await;
         };
         let rest = group.clone_handle();
         // This task reaps the process, also after the turn has ended.
         tokio::spawn(async move {
-            let (status, ()) = tokio::join!(
-                async {
-                    let status = child.wait().await;
-                    // Processes that the program started and left behind would keep standard error open.
-                    rest.kill();
-                    status
-                },
-                reader
-            );
+            let (status, ()) = tokio::join!(rest.wait(&mut child), reader);
             drop(permit);
             // If the status is unknown, the sender is dropped, which the receiver notices.
             if let Ok(status) = status {
@@ -91,9 +92,12 @@ impl Process {
             budget: options.max_output,
             pending: None,
             hold: None,
+            files,
+            directory,
+            grace: options.grace,
             errors,
             ended,
-            group,
+            group: Some(group),
         })
     }
 
@@ -132,22 +136,24 @@ impl Process {
     }
 
     /// Closes the input of a program that is done, and stops it if it does not end by itself.
-    pub(super) fn release(mut self, options: &Arc<ProgramOptions>) {
-        let options = options.clone();
+    pub(super) fn release(mut self) {
         self.input = None;
         tokio::spawn(async move {
-            if tokio::time::timeout(options.grace, self.ended()).await.is_err() {
-                self.stop(&options).await;
+            if tokio::time::timeout(self.grace, self.ended()).await.is_err() {
+                self.stop().await;
             }
         });
     }
 
     /// Asks the program to stop, and kills it after the grace time.
-    pub(super) async fn stop(mut self, options: &ProgramOptions) {
+    pub(super) async fn stop(mut self) {
         (self.input, self.hold) = (None, None);
-        self.group.terminate();
-        // Dropping the group kills what is left.
-        let _ = tokio::time::timeout(options.grace, self.ended()).await;
+        if let Some(group) = &self.group {
+            group.terminate();
+        }
+        let _ = tokio::time::timeout(self.grace, self.ended()).await;
+        // Kills what is left.
+        drop(self.group.take());
     }
 
     /// The result of a program that has ended with this status.
@@ -161,6 +167,21 @@ impl Process {
         let shown =
             if options.show_errors && !errors.is_empty() { format!(": {errors}") } else { String::new() };
         Err(AgentError::public(format!("the program failed ({ended}){shown}")))
+    }
+}
+
+impl Drop for Process {
+    /// Stops a program whose turn is given up from outside, or that nothing waits for any more.
+    fn drop(&mut self) {
+        let Some(group) = self.group.take().filter(|_| self.is_running()) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        group.terminate();
+        let (ended, grace, files) = (self.when_ended(), self.grace, std::mem::take(&mut self.files));
+        runtime.spawn(async move {
+            let _ = tokio::time::timeout(grace, ended).await;
+            // Dropping the group kills what is left.
+            drop((group, files));
+        });
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use attache_protocol::TaskId;
 use parking_lot::Mutex;
 
-use super::ProgramOptions;
 use super::process::Process;
 
 /// The waiting processes, by their tasks.
@@ -22,8 +21,8 @@ struct Waiting {
 }
 
 impl Sessions {
-    /// Keeps a process for the answer, for a limited time, or until it ends by itself.
-    pub(super) fn put(&self, task: TaskId, process: Process, limit: Duration, options: Arc<ProgramOptions>) {
+    /// Keeps a process for the answer, until it ends by itself. With a limit, it is stopped after that time.
+    pub(super) fn put(&self, task: TaskId, process: Process, limit: Option<Duration>) {
         let ended = process.when_ended();
         let number = {
             let mut waiting = self.0.lock();
@@ -35,7 +34,12 @@ impl Sessions {
         let sessions = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             let has_ended = tokio::select! {
-                () = tokio::time::sleep(limit) => false,
+                () = async {
+                    match limit {
+                        Some(limit) => tokio::time::sleep(limit).await,
+                        None => std::future::pending().await,
+                    }
+                } => false,
                 () = ended => true,
             };
             let Some(sessions) = sessions.upgrade() else { return };
@@ -46,16 +50,12 @@ impl Sessions {
             };
             // Without the process, the context is free for other tasks. The answer starts a new one.
             let Some((_, process)) = expired.filter(|_| !has_ended) else { return };
-            // The process is not told: no turn could report what it does next.
-            if let Some(pending) = &process.pending {
-                pending.expired();
-            }
-            process.stop(&options).await;
+            process.stop().await;
         });
     }
 
     /// Stops the process that has waited longest, if there is one.
-    pub(super) fn stop_oldest(&self, options: &Arc<ProgramOptions>) {
+    pub(super) fn stop_oldest(&self) {
         let oldest = {
             let mut waiting = self.0.lock();
             let task =
@@ -63,8 +63,7 @@ impl Sessions {
             task.and_then(|task| waiting.by_task.remove(&task))
         };
         if let Some((_, process)) = oldest {
-            let options = options.clone();
-            tokio::spawn(async move { process.stop(&options).await });
+            tokio::spawn(process.stop());
         }
     }
 

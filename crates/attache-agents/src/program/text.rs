@@ -2,26 +2,23 @@
 
 use attache_core::{AgentResult, TextStream, Turn};
 use attache_protocol::{Content, Message};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+use tokio::io::AsyncBufReadExt;
+use tokio::time::Instant;
 
 use super::Program;
 use super::files::Files;
 
 /// Runs the program for a message.
-pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentResult {
+pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> AgentResult {
     let options = &program.options;
     let mut process = tokio::select! {
-        process = program.start(turn, files) => process?,
-        () = turn.cancelled() => return Ok(()),
+        process = program.start(turn) => process?,
+        given_up = program.given_up(turn, deadline) => return given_up,
     };
-    let input = process.input.take();
-    let text = input_text(turn.message(), files);
-    let writing = async move {
-        // A program that does not read its input is not an error.
-        if let Some(mut input) = input {
-            let _ = input.write_all(text.as_bytes()).await;
-        }
-    };
+    // Nothing follows the message, so the input is closed after it.
+    if let Some(input) = process.input.take() {
+        input.write(input_text(turn.message(), &process.files).into_bytes());
+    }
     let answering = async {
         let mut answer = TextStream::new(turn.artifact("answer").stream());
         loop {
@@ -41,20 +38,18 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
         answer.finish().await?;
         process.result(status, options)
     };
-    let outcome = tokio::select! {
-        ((), result) = async { tokio::join!(writing, answering) } => Some(result),
-        () = turn.cancelled() => None,
+    let result = tokio::select! {
+        result = answering => result,
+        given_up = program.given_up(turn, deadline) => {
+            process.stop().await;
+            return given_up;
+        }
     };
-    match outcome {
-        Some(Ok(())) => turn.complete().await,
-        Some(Err(error)) => {
-            process.stop(options).await;
-            Err(error)
-        }
-        None => {
-            process.stop(options).await;
-            Ok(())
-        }
+    // Before the task ends. This also removes the files of the message.
+    process.stop().await;
+    match result {
+        Ok(()) => turn.complete().await,
+        Err(error) => Err(error),
     }
 }
 

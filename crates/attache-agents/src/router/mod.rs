@@ -3,8 +3,8 @@
 //! A message goes to the agent that it names, else to the agent with the skill that it names, else to the agent of the first rule
 //! that matches, else to the default agent. The chosen agent runs the turn itself, so its events are those of the task.
 //!
-//! The choice is a function of the first message of a task. So a follow-up goes to the same agent, also after a restart, and the
-//! router stores nothing.
+//! The choice is noted in the metadata of the first message of a task, which the server stores. So all turns of a task go to the same
+//! agent, also after a restart and after a change of the rules.
 
 mod rules;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use attache_core::{Agent, AgentError, AgentResult, BoxAgent, Caller, Conversation, Turn, check_media_types};
-use attache_protocol::{AgentCard, AgentSkill, Error, Message, Role, TaskId};
+use attache_protocol::{AgentCard, AgentSkill, Error, ErrorKind, Json, JsonObject, Message, Role, TaskId};
 use futures::Stream;
 use tokio::sync::watch;
 
@@ -24,6 +24,9 @@ pub const AGENT_METADATA: &str = "agent";
 
 /// The member of a message's metadata that names a skill: its id, or `AGENT/ID`.
 pub const SKILL_METADATA: &str = "skill";
+
+/// The member of a message's metadata with the name of the agent that the router has chosen for its task.
+pub(crate) const CHOSEN_METADATA: &str = "attache.agent";
 
 /// How messages are routed.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -215,6 +218,17 @@ impl Routing {
         })
     }
 
+    /// The agent of a task, by the message that the task began with.
+    fn of_task(&self, first: &Message) -> Choice<'_> {
+        match chosen(first) {
+            None => self.choose(first),
+            Some(name) => self.by_name(&name).ok_or_else(|| {
+                let text = format!("the agent `{name}`, which this task went to, does not exist any more");
+                Error::new(ErrorKind::UnsupportedOperation, text)
+            }),
+        }
+    }
+
     fn by_name(&self, name: &str) -> Option<(&str, &RoutedAgent)> {
         self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
     }
@@ -245,6 +259,28 @@ impl Routing {
     }
 }
 
+/// The agent that the router has noted in the metadata of a message.
+fn chosen(message: &Message) -> Option<String> {
+    message.metadata.as_ref()?.get(CHOSEN_METADATA)
+}
+
+/// Notes the chosen agent in the metadata of a message. A note of the caller is removed.
+fn note(message: &mut Message, name: Option<&str>) -> Result<(), serde_json::Error> {
+    if name.is_none() && chosen(message).is_none() {
+        return Ok(());
+    }
+    let mut members: BTreeMap<String, Json> = match &message.metadata {
+        Some(metadata) => metadata.read()?,
+        None => BTreeMap::new(),
+    };
+    members.remove(CHOSEN_METADATA);
+    if let Some(name) = name {
+        members.insert(CHOSEN_METADATA.to_owned(), Json::new(name)?);
+    }
+    message.metadata = Some(JsonObject::new(&members)?);
+    Ok(())
+}
+
 impl Agent for Router {
     async fn run(&self, turn: Turn) -> AgentResult {
         let routing = self.0.routing.load_full();
@@ -252,7 +288,7 @@ impl Agent for Router {
         let first =
             task.as_ref().and_then(|task| task.history.iter().find(|message| message.role == Role::User));
         let (name, agent) = routing
-            .choose(first.unwrap_or(turn.message()))
+            .of_task(first.unwrap_or(turn.message()))
             .map_err(|error| AgentError::public(error.message().to_owned()))?;
         tracing::debug!(target: "attache::router", task = %turn.task_id(), agent = name, "chose an agent");
         agent.agent.run(turn).await
@@ -269,16 +305,33 @@ impl Agent for Router {
         agent.agent.admits(caller, message)
     }
 
+    fn prepare(&self, first: &mut Message) {
+        let routing = self.0.routing.load();
+        let choice = routing.choose(first).ok();
+        if let Some((_, agent)) = choice {
+            agent.agent.prepare(first);
+        }
+        if let Err(error) = note(first, choice.map(|(name, _)| name)) {
+            tracing::warn!(target: "attache::router", %error, "the chosen agent cannot be noted");
+        }
+    }
+
     /// The rules of the agent that the task goes to.
     fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
         let routing = self.0.routing.load();
-        let (_, agent) = routing.choose(first).ok()?;
+        let (_, agent) = routing.of_task(first).ok()?;
         agent.agent.conversation(first)
     }
 
-    /// Only if the turns of all agents may run again: the agent of a turn is not known here.
+    /// Whether the turns of all agents may run again.
     fn restartable(&self) -> bool {
         self.0.routing.load().agents.values().all(|agent| agent.agent.restartable())
+    }
+
+    /// As the agent of the task says.
+    fn restarts(&self, first: &Message) -> bool {
+        let routing = self.0.routing.load();
+        routing.of_task(first).is_ok_and(|(_, agent)| agent.agent.restarts(first))
     }
 
     fn reports(&self) -> bool {

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -100,6 +101,11 @@ class Session:
             threading.Event().wait()
         elif word == "crash":
             self.say("half")
+            os._exit(3)
+        elif word == "abandon":
+            # A process in a session of its own, without the environment by which it could be found, keeps the pipes open.
+            daemon = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True)
+            self.say(str(daemon.pid))
             os._exit(3)
         elif word == "flood":
             while not self.cancelled.is_set():

@@ -75,18 +75,17 @@ async fn a_request_without_an_answer_is_denied_after_the_time_limit() {
     let agent = serve(&[], |options| options.permission_timeout = Duration::from_millis(50)).await;
     let asked = agent.say("c", "ask").await;
     assert_eq!(asked.status.state, TaskState::InputRequired);
-    // Another task of the context waits until then.
+    // Another task of the context waits until the prompt has gone on with the denial.
     assert_eq!(answer(&agent.say("c", "hello").await), "you said: hello");
-    until("the request is denied", || {
-        agent.outcomes() == [json!({"outcome": "selected", "optionId": "no-1"})]
-    })
-    .await;
-    // A late answer is a new prompt, and the agent learns what it answers.
-    let done = agent.answer(&asked, "blocks").await;
-    let said = answer(&done);
-    assert!(said.starts_with("before \n\n["), "{said}");
-    assert!(said.contains("The request for permission `Delete everything` was denied"), "{said}");
-    assert_eq!(agent.count("session/new"), 1);
+    assert_eq!(agent.outcomes(), [json!({"outcome": "selected", "optionId": "no-1"})]);
+    let end = agent.client.get(asked.id.clone()).await.unwrap();
+    assert_eq!(answer(&end), r#"before {"optionId": "no-1", "outcome": "selected"}"#);
+    let told = "The request `Delete everything` was denied: no answer within 0.05 s";
+    assert!(end.history.iter().any(|message| message.text() == told), "{end:?}");
+    // A late answer permits nothing.
+    let late = agent.client.answer(&asked, "yes").await.unwrap_err();
+    assert!(late.to_string().contains("has ended"), "{late}");
+    assert_eq!((agent.count("session/new"), agent.count("session/prompt")), (1, 2));
 }
 
 #[tokio::test]

@@ -131,6 +131,19 @@ async fn a_crash_fails_the_running_turn_and_the_next_message_starts_the_agent_ag
 }
 
 #[tokio::test]
+async fn a_crash_is_noticed_also_if_another_process_keeps_the_pipes_open() {
+    if skip("a_crash_is_noticed_also_if_another_process_keeps_the_pipes_open") {
+        return;
+    }
+    let agent = serve(&[], |_| {}).await;
+    let failed = tokio::time::timeout(Duration::from_secs(30), agent.say("c", "abandon")).await.unwrap();
+    assert_eq!(failure(&failed), "the coding agent ended unexpectedly (exit code 3)");
+    let killed = std::process::Command::new("kill").args(["-9", &text(&failed)]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(answer(&agent.say("c", "hello").await), "you said: hello");
+}
+
+#[tokio::test]
 async fn a_flood_of_output_fails_the_task() {
     if skip("a_flood_of_output_fails_the_task") {
         return;

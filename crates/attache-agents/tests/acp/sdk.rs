@@ -1,6 +1,6 @@
 //! An agent that is written with the SDK of the protocol for Node.js.
 //!
-//! `cargo xtask test` installs the SDK and says where it is. Without that these tests are skipped and say so.
+//! `cargo xtask test` installs the SDK and says where it is. Without that these tests are skipped with a message.
 
 use attache_client::Outgoing;
 use attache_protocol::TaskState;

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// The scripted agent.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acp/agent.py");
 
-/// Whether a test cannot run because there is no Python. Says so in a line that is not captured.
+/// Whether a test cannot run because there is no Python. Prints that in a line that is not captured.
 pub(crate) fn skip(test: &str) -> bool {
     let mut python = std::process::Command::new("python3");
     python.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());

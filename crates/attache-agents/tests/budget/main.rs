@@ -84,11 +84,69 @@ async fn a_caller_whose_time_is_used_up_is_refused_until_the_next_period_and_oth
 async fn a_restart_does_not_renew_a_budget() {
     let world = World::new();
     let limited = || world.budget("a", |budget| budget.tokens = Some(10));
+    for name in ["ann", "caller:anonymous"] {
+        assert!(!limited().spend(&Principal::named(name), 10, Duration::ZERO).await.unwrap());
+    }
+    assert!(limited().spend(&Principal::named("bob"), 9, Duration::ZERO).await.unwrap());
+    let budget = limited();
+    budget.load().await.unwrap();
+    let restarted = world.serve(budget.limit(slow()));
+    for name in ["ann", "caller:anonymous"] {
+        assert_eq!(send(&restarted, name).await.unwrap_err().kind(), ErrorKind::ResourceExhausted, "{name}");
+    }
+    assert_eq!(send(&restarted, "bob").await.unwrap().status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_another_process_has_used_up_rejects_the_task() {
+    let world = World::new();
+    let limited = || world.budget("a", |budget| budget.tokens = Some(10));
+    let service = world.serve(limited().limit(slow()));
     assert!(!limited().spend(&Principal::named("ann"), 10, Duration::ZERO).await.unwrap());
-    let restarted = world.serve(limited().limit(slow()));
-    // The first message finds out from the store, the next one is refused before it has a task.
-    assert_eq!(send(&restarted, "ann").await.unwrap().status.state, TaskState::Rejected);
-    assert_eq!(send(&restarted, "ann").await.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+    assert_eq!(send(&service, "ann").await.unwrap().status.state, TaskState::Rejected);
+    assert_eq!(send(&service, "ann").await.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_at_the_same_time_share_the_time_that_is_left() {
+    let world = World::new();
+    let service =
+        world.serve(world.budget("a", |budget| budget.time = Some(Duration::from_secs(100))).limit(slow()));
+    // Four turns of a minute each need four minutes together, and have 25 seconds each.
+    let began = tokio::time::Instant::now();
+    let four = futures::future::join_all((0..4).map(|_| send(&service, "ann"))).await;
+    assert!(began.elapsed() < Duration::from_secs(26), "{:?}", began.elapsed());
+    for task in four {
+        let status = task.unwrap().status;
+        assert_eq!(status.state, TaskState::Failed);
+        assert!(status.message.unwrap().text().contains("your budget for this agent is used up"));
+    }
+    settle().await;
+    assert_eq!(send(&service, "ann").await.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+    // One turn has 100 seconds, a later one the rest while both run.
+    let first = send(&service, "bob");
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        send(&service, "bob").await
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(first.unwrap().status.state, TaskState::Completed, "60 s and 30 s of the other one");
+    assert_eq!(second.unwrap().status.state, TaskState::Failed, "it had 40 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_turns_of_a_caller_end_when_one_of_them_uses_up_the_tokens() {
+    let world = World::new();
+    let budget = world.budget("a", |budget| budget.tokens = Some(10));
+    let service = world.serve(budget.limit(slow()));
+    let spends = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        budget.spend(&Principal::named("ann"), 11, Duration::ZERO).await.unwrap()
+    };
+    let (ann, bob, has_left) = tokio::join!(send(&service, "ann"), send(&service, "bob"), spends);
+    assert!(!has_left);
+    assert_eq!(ann.unwrap().status.state, TaskState::Failed);
+    assert_eq!(bob.unwrap().status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]

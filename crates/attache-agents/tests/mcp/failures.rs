@@ -23,6 +23,84 @@ async fn a_server_that_dies_fails_its_calls_and_is_started_again_for_the_next_me
 }
 
 #[tokio::test]
+async fn a_death_is_noticed_also_if_another_process_keeps_the_pipes_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("daemon");
+    let mcp = connect(|options| {
+        options.environment.insert("DAEMON".into(), note.to_str().unwrap().into());
+    })
+    .await;
+    let agent = serve(&mcp).await;
+    let call = run(&agent, "abandon", json!({}));
+    let failed = tokio::time::timeout(Duration::from_secs(30), call).await.expect("the call fails");
+    assert_eq!(failure(&failed), "The MCP server ended before the tool 'abandon' returned a result");
+    let pid = std::fs::read_to_string(&note).unwrap();
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    assert_eq!(text(&run(&agent, "echo", json!({"text": "again"})).await), "again");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_start_again_disturbs_no_call_that_has_a_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let signal = folder.path().join("silent");
+    let mcp = connect(|options| {
+        options.exclusive = true;
+        options.start_timeout = Duration::from_secs(600);
+        options.environment.insert("SILENT_IF".into(), signal.to_str().unwrap().into());
+    })
+    .await;
+    let agent = serve(&mcp).await;
+    let (hanging, _events) = start(&agent, "hang").await;
+    std::fs::write(&signal, "").unwrap();
+    // This call needs a process of its own, which does not become ready.
+    let stuck = tokio::spawn({
+        let mcp = mcp.clone();
+        async move { mcp.call("echo", json!({"text": "stuck"})).await }
+    });
+    let silent = || {
+        let children = std::fs::read_dir("/proc").unwrap().flatten();
+        let environments = children.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+        let wanted = format!("SILENT_IF={}", signal.display());
+        let is_ours = |all: &Vec<u8>| all.split(|byte| *byte == 0).any(|text| text == wanted.as_bytes());
+        environments.filter(is_ours).count()
+    };
+    until("the second process runs", || silent() == 2).await;
+    agent.cancel(hanging.id).await.unwrap();
+    // The connection of the first call is free when the server has read the cancellation.
+    let answered = async {
+        loop {
+            let call = mcp.call("process", json!({}));
+            if let Ok(Ok(output)) = tokio::time::timeout(Duration::from_secs(1), call).await {
+                return output;
+            }
+        }
+    };
+    let output = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the call is answered");
+    assert!(!output.is_error && !stuck.is_finished());
+    stuck.abort();
+}
+
+#[tokio::test]
+async fn calls_that_need_a_server_that_does_not_start_fail_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let signal = folder.path().join("silent");
+    let mcp = connect(|options| {
+        options.start_timeout = Duration::from_secs(1);
+        options.environment.insert("SILENT_IF".into(), signal.to_str().unwrap().into());
+    })
+    .await;
+    let died = mcp.call("die", json!({})).await.unwrap_err();
+    assert_eq!(died, CallError::Ended("die".into()));
+    std::fs::write(&signal, "").unwrap();
+    // One after the other they would take more than a minute.
+    let calls = futures::future::join_all((0..64).map(|_| mcp.call("echo", json!({"text": "x"}))));
+    let failed = tokio::time::timeout(Duration::from_secs(30), calls).await.expect("they fail together");
+    assert!(failed.iter().all(|result| *result == Err(CallError::Unavailable)), "{failed:?}");
+    std::fs::remove_file(&signal).unwrap();
+    assert_eq!(mcp.call("echo", json!({"text": "again"})).await.unwrap().text(), "again");
+}
+
+#[tokio::test]
 async fn a_tool_that_hangs_is_given_up_and_canceled() {
     let mcp = connect(|options| options.call_timeout = Duration::from_secs(2)).await;
     let agent = serve(&mcp).await;

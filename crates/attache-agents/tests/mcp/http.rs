@@ -1,9 +1,11 @@
 //! Streamable HTTP, with a scripted server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_agents::mcp::{CallError, Mcp, McpOptions, McpServer};
 use attache_client::{MemoryTokens, OAuth, TokenKey, TokenStore, Tokens};
+use attache_protocol::TaskState;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -13,7 +15,7 @@ use axum::routing::{get, post};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::support::{json, question, run, serve, task};
+use crate::support::{failure, json, question, run, serve, start as start_call, task, until};
 
 /// The server: which token it wants, and what it was sent.
 #[derive(Default)]
@@ -25,24 +27,53 @@ struct Script {
     answer: Mutex<Option<Value>>,
     /// How often a session was opened.
     sessions: Mutex<usize>,
+    /// The ids of the calls that were canceled.
+    canceled: Mutex<Vec<Value>>,
     /// The status for an unknown session.
     unknown_session: Mutex<u16>,
     base: Mutex<String>,
 }
 
-async fn start() -> (Arc<Script>, McpOptions) {
-    let script = Arc::new(Script::default());
-    let app = Router::new()
+fn app(script: &Arc<Script>) -> Router {
+    Router::new()
         .route("/mcp", post(message).get(|| async { StatusCode::METHOD_NOT_ALLOWED }))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource))
         .route("/.well-known/oauth-authorization-server", get(issuer))
         .route("/token", post(token))
-        .with_state(script.clone());
+        .with_state(script.clone())
+}
+
+async fn start() -> (Arc<Script>, McpOptions) {
+    let script = Arc::new(Script::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     *script.base.lock() = format!("http://{}", listener.local_addr().unwrap());
+    let app = app(&script);
     tokio::spawn(async move { axum::serve(listener, app).await });
     let url = format!("{}/mcp", script.base.lock());
     (script, McpOptions::new(McpServer::url(&url).unwrap()))
+}
+
+/// The same server in a runtime of its own. Its connections break when the runtime is shut down, as if its process were killed.
+struct Killable(tokio::runtime::Runtime);
+
+impl Killable {
+    fn start(script: &Arc<Script>, address: &str) -> (Self, String) {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let app = app(script);
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            axum::serve(listener, app).await
+        });
+        (Self(runtime), address)
+    }
+
+    fn kill(self) {
+        self.0.shutdown_background();
+    }
 }
 
 async fn resource(State(script): State<Arc<Script>>) -> axum::Json<Value> {
@@ -104,7 +135,7 @@ async fn message(State(script): State<Arc<Script>>, headers: HeaderMap, body: By
             ([("mcp-session-id", format!("s{number}"))], axum::Json(reply(result))).into_response()
         }
         Some("tools/list") => {
-            let names = ["echo", "ask", "big", "big_stream", "broken"];
+            let names = ["echo", "ask", "big", "big_stream", "broken", "hang", "hang_stream"];
             axum::Json(reply(json!({"tools": names.map(tool)}))).into_response()
         }
         Some("tools/call") => match message["params"]["name"].as_str().unwrap() {
@@ -128,6 +159,18 @@ async fn message(State(script): State<Arc<Script>>, headers: HeaderMap, body: By
                 let big = reply(json!({"content": [{"type": "text", "text": "x".repeat(5_000_000)}]}));
                 ([("content-type", "text/event-stream")], event(&big)).into_response()
             }
+            // Without a response, and in the middle of one.
+            "hang" => std::future::pending().await,
+            "hang_stream" => {
+                let params =
+                    json!({"progressToken": message["params"]["_meta"]["progressToken"], "progress": 1});
+                let progress =
+                    json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+                let first = futures::stream::once(async move { Ok::<_, std::io::Error>(event(&progress)) });
+                let stream = futures::StreamExt::chain(first, futures::stream::pending());
+                ([("content-type", "text/event-stream")], axum::body::Body::from_stream(stream))
+                    .into_response()
+            }
             "broken" => (StatusCode::INTERNAL_SERVER_ERROR, "secret of the server").into_response(),
             _ => {
                 let seen = json!({"session": session,
@@ -137,6 +180,9 @@ async fn message(State(script): State<Arc<Script>>, headers: HeaderMap, body: By
             }
         },
         _ => {
+            if message["method"] == "notifications/cancelled" {
+                script.canceled.lock().push(message["params"]["requestId"].clone());
+            }
             if message.get("result").is_some() {
                 *script.answer.lock() = Some(message["result"].clone());
                 script.answers.notify_one();
@@ -269,4 +315,46 @@ async fn a_server_that_cannot_be_reached_is_a_clear_error_at_start() {
         error.starts_with(&format!("cannot use the MCP server `{url}`: it cannot be reached: ")),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_the_server_over_http() {
+    let (script, options) = start().await;
+    let agent = serve(&Mcp::connect(options).await.unwrap()).await;
+    let (hanging, _events) = start_call(&agent, "hang_stream").await;
+    assert_eq!(agent.cancel(hanging.id).await.unwrap().status.state, TaskState::Canceled);
+    until("the server has read the cancellation", || script.canceled.lock().len() == 1).await;
+    assert_eq!(run(&agent, "echo", json!({})).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_tool_that_hangs_over_http_is_given_up_and_canceled() {
+    for tool in ["hang", "hang_stream"] {
+        let (script, options) = start().await;
+        let options = options.with(|options| options.call_timeout = Duration::from_secs(1));
+        let agent = serve(&Mcp::connect(options).await.unwrap()).await;
+        let failed = failure(&run(&agent, tool, json!({})).await);
+        assert_eq!(failed, format!("The tool '{tool}' did not return within 1 s"));
+        until("the server has read the cancellation", || script.canceled.lock().len() == 1).await;
+        assert_eq!(run(&agent, "echo", json!({})).await.status.state, TaskState::Completed, "{tool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_in_the_middle_of_a_call_fails_it_and_is_used_again_when_it_runs() {
+    let script = Arc::new(Script::default());
+    let (server, address) = Killable::start(&script, "127.0.0.1:0");
+    let options = McpOptions::new(McpServer::url(&format!("http://{address}/mcp")).unwrap());
+    let agent = serve(&Mcp::connect(options).await.unwrap()).await;
+    let (hanging, mut events) = start_call(&agent, "hang_stream").await;
+    server.kill();
+    let ended = async { while events.next().await.is_some() {} };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the call fails");
+    let failed = failure(&agent.get(hanging.id).await.unwrap());
+    assert_eq!(failed, "The MCP server ended before the tool 'hang_stream' returned a result");
+    let failed = failure(&run(&agent, "echo", json!({})).await);
+    assert_eq!(failed, "The MCP server cannot be used now: try again later");
+    let (server, _) = Killable::start(&script, &address);
+    assert_eq!(run(&agent, "echo", json!({})).await.status.state, TaskState::Completed);
+    server.kill();
 }

@@ -6,6 +6,7 @@ mod failures;
 mod http;
 mod models;
 mod peers;
+mod permissions;
 mod questions;
 mod start;
 mod support;

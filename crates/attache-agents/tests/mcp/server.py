@@ -6,6 +6,7 @@ The first argument is a mode: how the server behaves from the beginning. No tool
 import json
 import os
 import signal
+import subprocess
 import sys
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "normal"
@@ -34,6 +35,7 @@ TOOLS = {
     "roots": {"type": "object"},
     "add_tool": TEXT,
     "die": {"type": "object"},
+    "abandon": {"type": "object"},
     "flood": COUNT,
     "garbage": {"type": "object"},
     "wrong": TEXT,
@@ -152,6 +154,12 @@ def call(id, params):
         text(id, "added")
     elif name == "die":
         os._exit(3)
+    elif name == "abandon":
+        # A process in a session of its own, without the environment by which it could be found, keeps the pipes open.
+        daemon = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True)
+        with open(os.environ["DAEMON"], "w") as note:
+            note.write(str(daemon.pid))
+        os._exit(3)
     elif name == "flood":
         text(id, "x" * arguments["count"])
     elif name == "garbage":
@@ -217,7 +225,7 @@ def handle(message):
 if MODE == "exit":
     sys.stderr.write("cannot find my settings\n")
     sys.exit(4)
-if MODE == "silent":
+if MODE == "silent" or os.path.exists(os.environ.get("SILENT_IF", "")):
     signal.pause()
 if MODE == "chatter":
     while True:

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use attache_agents::mcp::{Mcp, McpOptions, McpServer};
 use attache_client::{Client, Events, Reply};
+use attache_core::Options;
 use attache_protocol::{Message, Part, StreamResponse, Task, TaskState};
 use attache_server::Server;
 use serde_json::{Value, json};
@@ -22,7 +23,14 @@ pub(crate) async fn connect(change: impl FnOnce(&mut McpOptions)) -> Mcp {
 
 /// Serves an agent, and returns a client for it.
 pub(crate) async fn serve(mcp: &Mcp) -> Client {
-    let server = Server::new(mcp.clone()).card(mcp.card()).bind("127.0.0.1:0").listen().await.unwrap();
+    serve_with(mcp, Options::default()).await
+}
+
+/// The same with options of the service.
+pub(crate) async fn serve_with(mcp: &Mcp, options: Options) -> Client {
+    let server =
+        Server::new(mcp.clone()).card(mcp.card()).service_options(|it| *it = options).bind("127.0.0.1:0");
+    let server = server.listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());
     tokio::spawn(server.run());
     Client::connect(&url).await.unwrap()

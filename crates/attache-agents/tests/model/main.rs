@@ -3,13 +3,17 @@
 
 mod aimock;
 mod cases;
+mod endpoint;
+#[path = "../router/killable.rs"]
+mod killable;
+mod limits;
 #[path = "../../../attache/tests/shared/peers.rs"]
 #[expect(dead_code, reason = "the interop tests use more of it")]
 mod peers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 mod work;
 
@@ -26,6 +30,9 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+/// What the agent accepts.
+const MODES: [&str; 4] = ["text/plain", "image/*", "application/pdf", "audio/mpeg"];
+
 /// What the endpoint does with a request.
 #[derive(Clone)]
 enum Step {
@@ -37,6 +44,12 @@ enum Step {
     Status(u16),
     /// Streams a text and then nothing.
     Hang(&'static str),
+    /// Accepts the request, and sends nothing.
+    Silent,
+    /// Responds with a status and this `Retry-After`.
+    Busy(u16, String),
+    /// Responds with this media type and body.
+    Body(&'static str, &'static str),
 }
 
 /// The endpoint: what it will do, and what it was sent.
@@ -44,6 +57,8 @@ enum Step {
 struct Script {
     steps: Mutex<VecDeque<Step>>,
     requests: Mutex<Vec<Value>>,
+    /// When the requests arrived.
+    times: Mutex<Vec<SystemTime>>,
 }
 
 fn chunk(delta: &Value, finish: Option<&str>) -> String {
@@ -60,6 +75,7 @@ fn end(reason: &str) -> String {
 
 async fn reply(script: Arc<Script>, headers: HeaderMap, body: Bytes) -> Response {
     assert_eq!(headers.get("authorization").unwrap(), "Bearer the key");
+    script.times.lock().push(SystemTime::now());
     script.requests.lock().push(serde_json::from_slice(&body).unwrap());
     let stream = |events: Vec<String>, hangs: bool| {
         let events = futures::stream::iter(events).map(|event| Ok::<_, std::io::Error>(Bytes::from(event)));
@@ -82,6 +98,11 @@ async fn reply(script: Arc<Script>, headers: HeaderMap, body: Bytes) -> Response
                 .into_response()
         }
         Step::Hang(text) => stream(vec![text_event(text)], true),
+        Step::Silent => std::future::pending().await,
+        Step::Busy(status, retry_after) => {
+            (StatusCode::from_u16(status).unwrap(), [("retry-after", retry_after)]).into_response()
+        }
+        Step::Body(media_type, body) => ([("content-type", media_type)], body).into_response(),
     }
 }
 
@@ -102,6 +123,12 @@ async fn serve_with(
     service: impl FnOnce(&mut attache_core::Options),
     store: Arc<attache_core::MemoryStore>,
 ) -> (Client, Arc<Script>) {
+    let (url, script) = endpoint_of(steps).await;
+    (serve_endpoint(url, change, tools, service, store).await, script)
+}
+
+/// Starts the endpoint. Returns the URL of its API.
+async fn endpoint_of(steps: impl IntoIterator<Item = Step>) -> (String, Arc<Script>) {
     let script = Arc::new(Script { steps: Mutex::new(steps.into_iter().collect()), ..Script::default() });
     let shared = script.clone();
     let app = Router::new().route(
@@ -111,7 +138,7 @@ async fn serve_with(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
-    (serve_endpoint(url, change, tools, service, store).await, script)
+    (url, script)
 }
 
 /// Starts an agent that uses an endpoint.
@@ -127,7 +154,7 @@ async fn serve_endpoint(
         change(options);
     });
     let model = Model::new(options).unwrap().tools(tools);
-    let card = AgentCard::new("Model", "A language model").input_modes(["text/plain", "image/*"]);
+    let card = AgentCard::new("Model", "A language model").input_modes(MODES);
     let server = Server::new(model).card(card).shared_store(store).service_options(service);
     let server = server.bind("127.0.0.1:0").listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());

@@ -184,9 +184,9 @@ async fn a_context_is_kept_for_the_turn_that_waits_for_a_permission() {
 }
 
 #[tokio::test]
-async fn without_an_answer_in_time_the_context_is_free_again() {
+async fn without_an_answer_in_time_the_model_goes_on_with_a_denial() {
     let steps =
-        [call("erase", r#"{"path":"docs/a"}"#), Step::Say(&["Hello."]), Step::Say(&["I did not erase it."])];
+        [call("erase", r#"{"path":"docs/a"}"#), Step::Say(&["I did not erase it."]), Step::Say(&["Hello."])];
     let limited = |options: &mut Options| {
         rules(options);
         options.permissions.timeout = Some(Duration::from_millis(50));
@@ -194,13 +194,15 @@ async fn without_an_answer_in_time_the_context_is_free_again() {
     let (agent, script) = serve_with(steps, |_| {}, vec![eraser()], limited, Arc::default()).await;
     let asked = task(agent.send(Outgoing::from("go").context("c")).await.unwrap());
     assert_eq!(asked.status.state, TaskState::InputRequired);
-    // This one waits until then.
+    // This one waits until the model has gone on with the denial.
     let other = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
     assert_eq!(text(&other), "Hello.");
-    let late = task(agent.answer(&asked, "yes").await.unwrap());
-    assert_eq!(text(&late), "I did not erase it.");
-    let messages = script.requests.lock()[2]["messages"].to_string();
-    assert!(messages.contains("The request for permission `call erase` was denied"), "{messages}");
+    let end = agent.get(asked.id.clone()).await.unwrap();
+    assert_eq!(text(&end), "I did not erase it.");
+    let messages = script.requests.lock()[1]["messages"].to_string();
+    assert!(messages.contains("the tool was not permitted"), "{messages}");
+    let late = agent.answer(&asked, "yes").await.unwrap_err();
+    assert!(late.to_string().contains("has ended"), "{late}");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! The JSON protocol.
 
-use attache_agents::program::Protocol;
+use attache_agents::program::{ProgramOptions, Protocol};
+use attache_core::DefaultWorkspace;
 use attache_protocol::{Content, Message, Part, TaskState};
+use serde_json::{Value, json};
 
 use crate::support::{failure, runs, serve, serve_json, task, text, until};
 
@@ -35,22 +37,120 @@ async fn a_program_reports_progress_and_makes_artifacts() {
 
 #[tokio::test]
 async fn a_program_sees_the_message_with_its_files_and_the_caller() {
-    let script = r#"read -r message; printf '%s' "$message" > "$ATTACHE_FILES/../seen-$$"; printf '{"type":"artifact","parts":[{"path":"%s","mediaType":"application/json"}]}\n' "$ATTACHE_FILES/../seen-$$""#;
+    let script = r#"read -r message; printf '%s' "$message" > "$ATTACHE_FILES/seen"; printf '{"type":"artifact","parts":[{"path":"%s","mediaType":"application/json"}]}\n' "$ATTACHE_FILES/seen""#;
     let agent = serve_json(script).await;
     let file = Part::raw("bytes").filename("a.bin").media_type("application/octet-stream");
     let done = task(agent.send(Message::user("m", "look").part(file)).await.unwrap());
-    let Content::Raw(bytes) = &done.artifacts[0].parts[0].content else { panic!("{done:?}") };
-    let seen: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    let seen: Value = serde_json::from_slice(&bytes(&done.artifacts[0].parts[0])).unwrap();
     assert_eq!(seen["type"], "message");
     assert_eq!(seen["text"], "look");
     assert_eq!(seen["taskId"], done.id.as_str());
-    assert_eq!(seen["caller"], serde_json::json!({"name": null, "scopes": []}));
+    assert_eq!(seen["caller"], json!({"name": null, "scopes": []}));
     let part = &seen["message"]["parts"][1];
     assert!(part["path"].as_str().is_some_and(|path| path.ends_with("/a.bin")), "{part}");
     assert_eq!((part["filename"].as_str(), part["raw"].as_str()), (Some("a.bin"), None));
-    let name = done.artifacts[0].parts[0].filename.clone().unwrap();
-    assert!(name.starts_with("seen-"), "{name}");
-    std::fs::remove_file(std::env::temp_dir().join(name)).unwrap();
+    assert_eq!(done.artifacts[0].parts[0].filename.as_deref(), Some("seen"));
+}
+
+fn bytes(part: &Part) -> Vec<u8> {
+    let Content::Raw(bytes) = &part.content else { panic!("{part:?}") };
+    bytes.to_vec()
+}
+
+/// Names the file of the message in an artifact, and reports what the server says about it.
+const NAMING: &str = r#"
+    read -r message
+    path=$(printf '%s' "$message" | sed 's/.*"text":"\([^"]*\)".*/\1/')
+    echo "inside" > chart.txt
+    echo "{\"type\":\"artifact\",\"parts\":[{\"path\":\"$path\"}]}"
+"#;
+
+#[tokio::test]
+async fn a_file_is_read_from_the_directory_in_which_the_program_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let private = |options: &mut ProgramOptions| {
+        options.protocol = Protocol::Json;
+        options.conversation.workspaces.default = DefaultWorkspace::Private(folder.path().join("data"));
+    };
+    let own = |options: &mut ProgramOptions| {
+        options.protocol = Protocol::Json;
+        options.directory = Some(folder.path().to_owned());
+    };
+    std::fs::write(folder.path().join("secret"), "secret").unwrap();
+    for agent in [serve(NAMING, private).await, serve(NAMING, own).await] {
+        let done = task(agent.send("chart.txt").await.unwrap());
+        assert_eq!(bytes(&done.artifacts[0].parts[0]), b"inside\n", "{done:?}");
+        for outside in ["../secret", "/etc/hostname", "/proc/self/environ"] {
+            let failed = failure(&task(agent.send(outside).await.unwrap()));
+            assert_eq!(failed, "the program named a file that cannot be read", "{outside}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_files_of_a_message_stay_while_the_same_process_waits_for_an_answer() {
+    let script = r#"
+        read -r message
+        echo '{"type":"ask","text":"and the other one?"}'
+        read -r answer
+        case "$answer" in *"$ATTACHE_FILES/2-a.txt"*) ;; *) echo '{"type":"fail","text":"where is it?"}' ;; esac
+        echo "{\"type\":\"complete\",\"text\":\"$(cat "$ATTACHE_FILES/a.txt") $(cat "$ATTACHE_FILES/2-a.txt") $ATTACHE_FILES\"}"
+    "#;
+    let agent = serve_json(script).await;
+    let file = |bytes: &str| Part::raw(bytes).filename("a.txt");
+    let asked = task(agent.send(Message::user("m", "look").part(file("first"))).await.unwrap());
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let answer = Message::user("m2", "here").part(file("second"));
+    let done = task(agent.answer(&asked, answer).await.unwrap());
+    let said = done.status.message.as_ref().unwrap().text();
+    let folder = said.strip_prefix("first second ").unwrap_or_else(|| panic!("{said}"));
+    until("the folder is removed", || !std::path::Path::new(folder).exists()).await;
+}
+
+#[tokio::test]
+async fn an_event_has_all_of_its_content() {
+    let content = r#""text":"words","data":{"a":1},"parts":[{"text":"more"},{"path":"b.txt"}]"#;
+    for (event, state) in [
+        ("complete", TaskState::Completed),
+        ("fail", TaskState::Failed),
+        ("reject", TaskState::Rejected),
+        ("ask", TaskState::InputRequired),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("echo file > b.txt; echo '{{\"type\":\"{event}\",{content}}}'");
+        let agent = serve(&script, |options| {
+            options.protocol = Protocol::Json;
+            options.directory = Some(folder.path().to_owned());
+        })
+        .await;
+        let done = task(agent.send("hello").await.unwrap());
+        assert_eq!(done.status.state, state, "{done:?}");
+        let parts = &done.status.message.as_ref().unwrap().parts;
+        assert_eq!((parts[0].as_text(), parts[2].as_text()), (Some("words"), Some("more")));
+        assert!(matches!(&parts[1].content, Content::Data(data) if data.as_str() == r#"{"a":1}"#));
+        assert_eq!((bytes(&parts[3]), parts[3].filename.as_deref()), (b"file\n".to_vec(), Some("b.txt")));
+    }
+}
+
+#[tokio::test]
+async fn content_that_is_not_known_is_not_lost_in_silence() {
+    for (event, why) in [
+        (
+            r#"{"type":"complete","answer":"42"}"#,
+            "the program wrote an event with the unknown content `answer`",
+        ),
+        (r#"{"type":"complete","parts":[{"words":"42"}]}"#, "the program wrote an invalid event"),
+        (
+            r#"{"type":"complete","parts":[{"path":"missing"}]}"#,
+            "the program named a file that cannot be read",
+        ),
+        (r#"{"type":"ask","question":"how many?"}"#, "the program wrote an event without content"),
+    ] {
+        let agent = serve_json(&format!("echo '{event}'")).await;
+        assert_eq!(failure(&task(agent.send("hello").await.unwrap())), why, "{event}");
+    }
+    let done = task(serve_json(r#"echo '{"type":"complete"}'"#).await.send("hello").await.unwrap());
+    assert_eq!((done.status.state, done.status.message.is_none()), (TaskState::Completed, true));
 }
 
 #[tokio::test]
@@ -125,9 +225,19 @@ async fn a_program_that_ends_without_a_word_completes_or_fails_by_its_exit_code(
 
 #[tokio::test]
 async fn a_device_is_not_read_as_a_file_of_the_program() {
-    let agent = serve_json(r#"echo '{"type":"artifact","parts":[{"path":"/dev/zero"}]}'"#).await;
-    let failed = task(agent.send("hello").await.unwrap());
-    assert_eq!(failure(&failed), "the program named a file that cannot be read");
+    let folder = tempfile::tempdir().unwrap();
+    for path in ["/dev/zero", "pipe", "."] {
+        let script = format!(
+            r#"[ -e pipe ] || mkfifo pipe; echo '{{"type":"artifact","parts":[{{"path":"{path}"}}]}}'"#
+        );
+        let agent = serve(&script, |options| {
+            options.protocol = Protocol::Json;
+            options.directory = Some(folder.path().to_owned());
+        })
+        .await;
+        let failed = task(agent.send("hello").await.unwrap());
+        assert_eq!(failure(&failed), "the program named a file that cannot be read", "{path}");
+    }
 }
 
 #[tokio::test]

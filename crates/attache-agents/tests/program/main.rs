@@ -1,6 +1,7 @@
 //! Programs as agents, with real processes.
 #![cfg(unix)]
 
+mod faults;
 mod json;
 mod support;
 mod text;

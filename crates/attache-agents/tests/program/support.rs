@@ -71,6 +71,22 @@ pub(crate) fn runs(pid: &str) -> bool {
     status.is_ok_and(|status| !status.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
 
+/// A script that leaves a process behind, which is not known as its own: it has a session of its own and no environment. It has the pipes
+/// of the program. The number of the process is in `$!`.
+pub(crate) const LEAVE_DAEMON: &str =
+    "setsid env -i sleep 1000 & until grep -q ^sleep /proc/$!/cmdline; do sleep 0.01; done";
+
+/// Ends a process that the server does not end.
+pub(crate) fn kill(pid: &str) {
+    let killed = std::process::Command::new("kill").args(["-9", pid.trim()]).status().unwrap();
+    assert!(killed.success(), "the process {pid} has ended before");
+}
+
+/// Waits for a result that does not come if the server hangs.
+pub(crate) async fn soon<T>(waiting: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("it does not hang")
+}
+
 /// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let met = async {

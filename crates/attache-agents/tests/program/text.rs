@@ -1,14 +1,19 @@
 //! The text protocol.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use attache_client::{Events, Outgoing};
-use attache_protocol::{Message, Part, StreamResponse, TaskState};
+use attache_agents::budget::{Budget, BudgetOptions};
+use attache_agents::program::{Program, ProgramOptions};
+use attache_client::{Client, Events, Outgoing};
+use attache_core::MemoryStore;
+use attache_protocol::{AgentCard, Message, Part, StreamResponse, TaskState};
+use attache_server::Server;
 
-use crate::support::{failure, runs, serve, task, text, until};
+use crate::support::{LEAVE_DAEMON, failure, kill, runs, serve, soon, task, text, until};
 
 /// The next text of an artifact in a stream.
-async fn next_text(events: &mut Events) -> String {
+pub(crate) async fn next_text(events: &mut Events) -> String {
     loop {
         let event = events.next().await.expect("the stream goes on").expect("an event");
         if let StreamResponse::ArtifactUpdate(update) = event {
@@ -153,6 +158,57 @@ async fn processes_that_a_program_leaves_behind_are_killed() {
     assert_eq!(done.status.state, TaskState::Completed);
     let pid = text(&done, 0);
     until("the process is gone", || !runs(&pid)).await;
+}
+
+#[tokio::test]
+async fn a_process_in_a_session_of_its_own_does_not_outlive_the_task() {
+    let script = "setsid sleep 1000 & until grep -q ^sleep /proc/$!/cmdline; do sleep 0.01; done; echo $!";
+    let done = task(soon(serve(script, |_| {}).await.send("hello")).await.unwrap());
+    assert_eq!(done.status.state, TaskState::Completed);
+    until("the process is gone", || !runs(&text(&done, 0))).await;
+}
+
+#[tokio::test]
+async fn a_process_that_keeps_the_pipes_open_delays_neither_the_task_nor_the_next_message() {
+    // Standard output, standard error, and a standard input that is not read.
+    let script = format!("{LEAVE_DAEMON}; echo $!");
+    let agent = serve(&script, |options| options.max_processes = 1).await;
+    for _ in 0..2 {
+        let done = task(soon(agent.send("x".repeat(1_000_000))).await.unwrap());
+        assert_eq!(done.status.state, TaskState::Completed, "{done:?}");
+        kill(&text(&done, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_program_can_clean_up_when_its_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("note");
+    let script =
+        format!("trap 'echo cleaned > {}; exit 0' TERM; while :; do sleep 0.05; done", note.display());
+    let agent = serve(&script, |options| options.timeout = Duration::from_secs(2)).await;
+    let failed = task(soon(agent.send("hello")).await.unwrap());
+    assert_eq!(failure(&failed), "the program did not finish within 2 s");
+    assert!(note.exists(), "the program has cleaned up before the task failed");
+}
+
+#[tokio::test]
+async fn a_program_can_clean_up_when_the_budget_of_its_caller_is_used_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("note");
+    let script =
+        format!("trap 'echo cleaned > {}; exit 0' TERM; while :; do sleep 0.05; done", note.display());
+    let store = Arc::<MemoryStore>::default();
+    let options = BudgetOptions::default().with(|options| options.time = Some(Duration::from_secs(2)));
+    let program = Program::new(ProgramOptions::new(["/bin/sh", "-c", &script]));
+    let agent = Budget::new(options, store.clone(), "program").limit(program);
+    let server = Server::new(agent).card(AgentCard::new("Program", "A shell script")).shared_store(store);
+    let server = server.bind("127.0.0.1:0").listen().await.unwrap();
+    let url = format!("http://{}", server.address().unwrap());
+    tokio::spawn(server.run());
+    let failed = task(soon(Client::connect(&url).await.unwrap().send("hello")).await.unwrap());
+    assert!(failure(&failed).contains("budget"), "{failed:?}");
+    until("the program has cleaned up", || note.exists()).await;
 }
 
 #[tokio::test]

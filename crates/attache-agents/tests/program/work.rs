@@ -65,6 +65,22 @@ async fn a_program_reports_tools_tokens_plans_and_thoughts() {
     assert_eq!(reports(&agent, Outgoing::from("hello")).await, Vec::<Value>::new());
 }
 
+#[tokio::test]
+async fn a_file_of_a_tool_does_not_replace_the_answer() {
+    let script = r#"
+        read -r message
+        echo '{"type":"chunk","text":"the answer"}'
+        echo '{"type":"tool","status":"completed","id":"t","result":{"artifact":{"filename":"answer","content":"the file"}}}'
+        echo '{"type":"complete"}'
+    "#;
+    let done = task(serve(script, |_| {}).await.send("hello").await.unwrap());
+    assert_eq!(done.artifacts.len(), 2, "{done:?}");
+    assert_eq!(done.artifacts[0].parts[0].as_text(), Some("the answer"));
+    let file = &done.artifacts[1];
+    assert_eq!((file.artifact_id.as_str(), file.name.as_deref()), ("file:answer", Some("answer")));
+    assert_eq!(file.parts[0].filename.as_deref(), Some("answer"));
+}
+
 /// The process that asked, by its request.
 fn process(asked: &Task) -> String {
     let data: Value = asked.status.message.as_ref().unwrap().parts[1].as_data().unwrap().read().unwrap();
@@ -125,19 +141,19 @@ async fn the_decision_of_the_caller_goes_to_the_process_that_asked() {
 }
 
 #[tokio::test]
-async fn a_program_without_a_decision_in_time_is_stopped() {
+async fn a_program_without_a_decision_in_time_goes_on_with_a_denial() {
     let agent = serve(EDITING, |options| {
         options.permissions = PermissionPolicy::default().timeout(Duration::from_millis(50));
     })
     .await;
     let asked = task(agent.send(Outgoing::from("a").context("c")).await.unwrap());
-    // Another task of the context waits until then.
+    // Another task of the context waits until the same process has gone on.
     let other = task(agent.send(Outgoing::from("b").context("c")).await.unwrap());
     assert_eq!(other.status.state, TaskState::InputRequired);
-    until("the process is gone", || !runs(&process(&asked))).await;
-    // A late answer starts a new process, which asks again.
-    let again = task(agent.answer(&asked, "yes").await.unwrap());
-    assert_eq!(again.status.state, TaskState::InputRequired);
+    let end = agent.get(asked.id.clone()).await.unwrap();
+    assert_eq!(said(&end), format!("left alone {}", process(&asked)));
+    let late = agent.answer(&asked, "yes").await.unwrap_err();
+    assert!(late.to_string().contains("has ended"), "{late}");
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! A router in front of several agents, on a real server.
 
+mod cases;
+mod killable;
+
 use attache_agents::router::{RoutedAgent, Router, RouterOptions, Rule};
 use attache_client::{Client, ClientError, Reply};
 use attache_core::{Agent, BoxAgent, Turn, agent_fn};
@@ -8,7 +11,7 @@ use attache_server::Server;
 use futures::StreamExt;
 use serde_json::json;
 
-/// An agent that asks for more if the text says so, and otherwise says its name.
+/// An agent that asks for more if the text requests that, and otherwise answers with its name.
 fn agent(name: &'static str) -> BoxAgent {
     agent_fn(move |turn: Turn| async move {
         match turn.text().as_str() {
