@@ -1,5 +1,7 @@
 //! Serves the A2A server through the HTTP of an engine: requests arrive as calls of a function, and responses are its results.
 //!
+//! All routes go to the HTTP service of the server, JSON-RPC too: `docs/decisions/0029-engine-routes-use-the-http-service.md` says why.
+//!
 //! The engine has no wildcards and gives a function the parts of a request. So each path is registered as its own trigger, and
 //! the request is assembled again. A stream is sent through the channel that the engine provides for the response. The engine
 //! sends the head with the first bytes, so the stream starts with a comment.
@@ -37,25 +39,25 @@ const IN_QUERY: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'=').add(b'>');
 
 /// A function that serves some routes.
-struct Entrance {
+struct RouteGroup {
     function: &'static str,
     description: &'static str,
     /// Method and path, in the syntax of the engine.
     routes: &'static [(&'static str, &'static str)],
 }
 
-const ENTRANCES: [Entrance; 3] = [
-    Entrance {
+const ROUTES: [RouteGroup; 3] = [
+    RouteGroup {
         function: "a2a::well_known",
         description: "The A2A agent card, as it is served",
         routes: &[("GET", ".well-known/agent-card.json"), ("GET", ".well-known/agent.json")],
     },
-    Entrance {
+    RouteGroup {
         function: "a2a::jsonrpc",
         description: "A2A over JSON-RPC",
         routes: &[("POST", "a2a"), ("POST", "a2a/rpc")],
     },
-    Entrance {
+    RouteGroup {
         function: "a2a::http_json",
         description: "A2A over HTTP+JSON",
         routes: &[
@@ -74,57 +76,51 @@ const ENTRANCES: [Entrance; 3] = [
     },
 ];
 
-/// Registers the A2A server with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
-pub fn serve_through<S, B>(worker: &Worker, surface: S) -> Vec<Registration>
+/// A service that answers every HTTP request. Each `tower` service that cannot fail is one.
+pub trait HttpService: Clone + Send + Sync + 'static {
+    /// The body of a response.
+    type Body: http_body::Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + 'static;
+
+    /// Answers one request.
+    fn answer(self, request: Request<Full<Bytes>>) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+impl<S, B> HttpService for S
 where
-    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
     S::Future: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: std::fmt::Display + Send,
+    B: http_body::Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + 'static,
 {
-    enter(&ENTRANCES, worker, surface)
+    type Body = B;
+
+    async fn answer(mut self, request: Request<Full<Bytes>>) -> Response<B> {
+        let Ok(response) = self.call(request).await;
+        response
+    }
+}
+
+/// Registers the A2A server with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
+pub fn serve_through(worker: &Worker, service: impl HttpService) -> Vec<Registration> {
+    register_routes(&ROUTES, worker, service)
 }
 
 /// Registers a service with an engine as one function that answers HTTP requests at these routes. A route is a method and a path, as
 /// engines write them: without the leading slash.
-pub fn serve_routes_through<S, B>(
+pub fn serve_routes_through(
     worker: &Worker,
     function: &'static str,
     description: &'static str,
     routes: &'static [(&'static str, &'static str)],
-    service: S,
-) -> Vec<Registration>
-where
-    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: std::fmt::Display + Send,
-{
-    enter(&[Entrance { function, description, routes }], worker, service)
+    service: impl HttpService,
+) -> Vec<Registration> {
+    register_routes(&[RouteGroup { function, description, routes }], worker, service)
 }
 
-fn enter<S, B>(entrances: &[Entrance], worker: &Worker, surface: S) -> Vec<Registration>
-where
-    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: std::fmt::Display + Send,
-{
+fn register_routes(groups: &[RouteGroup], worker: &Worker, service: impl HttpService) -> Vec<Registration> {
     let mut registered = Vec::new();
-    for Entrance { function, description, routes } in entrances {
-        let (surface, channels) = (surface.clone(), worker.clone());
+    for RouteGroup { function, description, routes } in groups {
+        let (service, channels) = (service.clone(), worker.clone());
         let offered = RegisterFunction {
             id: (*function).to_owned(),
             description: Some((*description).to_owned()),
@@ -132,13 +128,12 @@ where
             ..RegisterFunction::default()
         };
         registered.push(worker.register(offered, move |invocation: Invocation| {
-            let (mut surface, channels) = (surface.clone(), channels.clone());
+            let (service, channels) = (service.clone(), channels.clone());
             async move {
                 let request: HttpInvocation = invocation.read()?;
                 let response = request.response.clone();
                 let request = request.into_request(&channels).await?;
-                let Ok(answer) = surface.call(request).await;
-                respond(answer, response, &channels).await
+                respond(service.answer(request).await, response, &channels).await
             }
         }));
         for (method, path) in *routes {

@@ -59,7 +59,7 @@ enum Expected {
     Input,
 }
 
-const KEYS: [(&str, Expected); 12] = [
+const KEYS: [(&str, Expected); 13] = [
     ("a2a.expose", Expected::Flag),
     ("a2a.tier", Expected::TextOrTexts),
     ("a2a.scopes", Expected::TextOrTexts),
@@ -71,6 +71,7 @@ const KEYS: [(&str, Expected); 12] = [
     ("a2a.timeoutMs", Expected::Millis),
     ("a2a.stream", Expected::Flag),
     ("a2a.public", Expected::Flag),
+    ("a2a.origins", Expected::Texts),
     (INPUT, Expected::Input),
 ];
 
@@ -132,6 +133,10 @@ mod tests {
                 "`a2a.timeoutMs` is `0`, expected a number of milliseconds",
                 r#"`a2a.input` is `"text"`, expected "message""#,
             ]
+        );
+        assert_eq!(
+            faults(&function(json!({"a2a.origins": "https://app.example.com"}))),
+            [r#"`a2a.origins` is `"https://app.example.com"`, expected a list of strings"#]
         );
         let right =
             json!({"a2a.expose": true, "a2a.tier": ["a"], "a2a.scopes": "x y", "other": 1, "a2a.name": null});

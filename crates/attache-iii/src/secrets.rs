@@ -1,4 +1,4 @@
-//! What a secret has to be that callers of a server, or workers, prove who they are with.
+//! Rules for the secrets of callers and workers.
 
 /// How long a secret is at the least, in bytes. White space does not count.
 pub const SHORTEST: usize = 16;

@@ -384,4 +384,13 @@ mod tests {
             Error::new(ErrorKind::ResourceExhausted, "too fast").retry_in(Duration::from_millis(1_050));
         insta::assert_json_snapshot!("retry_jsonrpc", error.to_jsonrpc());
     }
+
+    #[test]
+    fn a_value_in_the_details_is_repeated_up_to_its_limit() {
+        let shown = |id: &str| Error::task_not_found(id).metadata()[0].1.clone();
+        let whole = "t".repeat(limits::ERROR_VALUE);
+        assert_eq!((limits::ERROR_VALUE, shown(&whole)), (256, whole.clone()));
+        assert_eq!(shown(&format!("{whole}t")), format!("{whole}…"));
+        assert_eq!(shown(&format!("x{}", "ä".repeat(128))), format!("x{}…", "ä".repeat(127)));
+    }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::json::lenient::Object;
 use crate::{
-    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Error, GetExtendedAgentCardRequest,
+    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Dialect, Error, GetExtendedAgentCardRequest,
     GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
     ListTasksRequest, SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
@@ -100,6 +100,40 @@ operations! {
     DeleteTaskPushNotificationConfig(DeleteTaskPushNotificationConfigRequest),
     /// Reads the card for authenticated clients.
     GetExtendedAgentCard(GetExtendedAgentCardRequest),
+}
+
+impl Operation {
+    /// The operation of a JSON-RPC method, in any version of the protocol.
+    pub fn of_method(method: &str) -> Option<Self> {
+        Self::from_name(method).or_else(|| Dialect::operation(method))
+    }
+
+    /// Whether the response is a stream.
+    ///
+    /// ```
+    /// use attache_protocol::Operation;
+    ///
+    /// for method in ["SubscribeToTask", "message/stream", "tasks/resubscribe", "tasks/sendSubscribe"] {
+    ///     assert!(Operation::of_method(method).is_some_and(Operation::is_streaming));
+    /// }
+    /// for method in ["SendMessage", "message/send", "tasks/get", "GetAgentCard", ""] {
+    ///     assert!(!Operation::of_method(method).is_some_and(Operation::is_streaming));
+    /// }
+    /// ```
+    pub const fn is_streaming(self) -> bool {
+        match self {
+            Self::SendStreamingMessage | Self::SubscribeToTask => true,
+            Self::SendMessage
+            | Self::GetTask
+            | Self::ListTasks
+            | Self::CancelTask
+            | Self::CreateTaskPushNotificationConfig
+            | Self::GetTaskPushNotificationConfig
+            | Self::ListTaskPushNotificationConfigs
+            | Self::DeleteTaskPushNotificationConfig
+            | Self::GetExtendedAgentCard => false,
+        }
+    }
 }
 
 /// Parses ProtoJSON. An error names the invalid field.

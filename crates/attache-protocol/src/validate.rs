@@ -265,7 +265,8 @@ fn is_absolute_http(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Artifact, ErrorKind, Operation, limits};
+    use super::new_task_ids;
+    use crate::{Artifact, Error, ErrorKind, Message, Operation, limits};
 
     fn fields(operation: Operation, json: &str) -> Vec<String> {
         let request = match operation.parse(json.as_bytes()) {
@@ -369,5 +370,73 @@ mod tests {
             assert_eq!(error.field_violations()[0].field, field);
             assert!(error.message().ends_with(&format!("expected at most {limit}")), "{error}");
         }
+    }
+
+    /// The field that is wrong, if there is one, and why.
+    fn first(result: Result<(), Error>) -> Option<(String, String)> {
+        let error = result.err()?;
+        let violation = error.field_violations().first()?;
+        Some((violation.field.clone(), violation.description.clone()))
+    }
+
+    #[test]
+    fn identifiers_of_a_new_task_are_accepted_at_their_limits_without_control_characters() {
+        type Set = fn(&mut Message, &mut String, String);
+        let cases: [(Set, usize, &str); 3] = [
+            (|_, tenant, text| *tenant = text, limits::TENANT, "tenant"),
+            (|message, _, text| message.task_id = Some(text.into()), limits::ID, "message.taskId"),
+            (|message, _, text| message.context_id = Some(text.into()), limits::ID, "message.contextId"),
+        ];
+        for (set, limit, field) in cases {
+            let check = |text: String| {
+                let (mut message, mut tenant) = (Message::user("m", "hi"), String::new());
+                set(&mut message, &mut tenant, text);
+                first(new_task_ids(&message, Some(&tenant)))
+            };
+            assert_eq!(check("x".repeat(limit)), None, "{field}");
+            let too_long = format!("has {} bytes, expected at most {limit}", limit + 1);
+            assert_eq!(check("x".repeat(limit + 1)), Some((field.to_owned(), too_long)));
+            let (named, why) = check("a\u{7f}".to_owned()).unwrap();
+            assert_eq!((named.as_str(), why.contains("control characters")), (field, true));
+        }
+    }
+
+    #[test]
+    fn lengths_are_in_bytes_of_utf8() {
+        let check = |id: String| first(Message::user(id, "hi").validate_content());
+        assert_eq!(check("ä".repeat(limits::ID / 2)), None);
+        assert!(check(format!("{}x", "ä".repeat(limits::ID / 2))).is_some());
+    }
+
+    #[test]
+    fn identifiers_of_artifacts_extensions_and_webhooks_have_no_control_characters() {
+        let artifact = |id: &str, uri: &str| {
+            let artifact =
+                Artifact { artifact_id: id.into(), extensions: vec![uri.into()], ..Artifact::default() };
+            first(artifact.validate()).map(|(field, _)| field)
+        };
+        assert_eq!(artifact("a", "urn:a"), None);
+        assert_eq!(artifact("a\n", "urn:a").as_deref(), Some("artifact.artifactId"));
+        assert_eq!(artifact("a", "urn:\u{85}").as_deref(), Some("artifact.extensions[0]"));
+        let hook = |member: &str, value: &str| {
+            let mut hook = serde_json::json!({"taskId": "t", "url": "https://example.com/"});
+            hook[member] = value.into();
+            fields(Operation::CreateTaskPushNotificationConfig, &hook.to_string())
+        };
+        for (member, value) in
+            [("tenant", "a\u{0}"), ("id", "a\n"), ("url", "https://example.com/\t"), ("token", "\u{7f}")]
+        {
+            assert_eq!(hook(member, value), [member], "{value:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_ten_wrong_fields_and_no_more() {
+        let wrong = |count: usize| {
+            let artifact = Artifact { extensions: vec!["\n".into(); count], ..Artifact::default() };
+            artifact.validate().unwrap_err().field_violations().len()
+        };
+        assert_eq!(limits::VIOLATIONS, 10);
+        assert_eq!([wrong(1), wrong(10), wrong(11), wrong(64)], [1, 10, 10, 10]);
     }
 }

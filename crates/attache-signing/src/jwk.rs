@@ -381,6 +381,20 @@ mod tests {
         assert_eq!(one(&ed25519()).unwrap().kid(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     }
 
+    /// An RSA key whose modulus has this many bytes.
+    fn rsa(bytes: usize) -> Value {
+        json!({ "kty": "RSA", "n": URL_SAFE_NO_PAD.encode(vec![0xff_u8; bytes]), "e": "AQAB" })
+    }
+
+    #[test]
+    fn a_set_has_up_to_100_keys_and_a_key_2048_to_8192_bits() {
+        let keys = json!({ "keys": vec![ed25519(); 100] }).to_string();
+        for read in [KeySet::from_json, KeySet::from_published] {
+            assert_eq!(read(keys.as_bytes()).unwrap().iter().count(), 100);
+        }
+        assert!(one(&rsa(256)).is_ok() && one(&rsa(1024)).is_ok());
+    }
+
     #[test]
     fn an_unusable_key_is_refused_with_the_reason() {
         let with = |member: &str, value: Value| {
@@ -404,6 +418,8 @@ mod tests {
         }
         for (jwk, reason) in [
             (json!({ "kty": "RSA", "n": "AQAB", "e": "AQAB" }), "2048 to 8192 bits"),
+            (rsa(255), "2048 to 8192 bits"),
+            (rsa(1025), "2048 to 8192 bits"),
             (json!({ "kty": "oct", "k": "c2hvcnQ" }), "at least 32 bytes"),
             (
                 json!({ "kty": "EC", "crv": "P-256", "x": "A".repeat(43), "y": "A".repeat(43) }),

@@ -221,7 +221,7 @@ impl SigningKeys {
         Self::new(StoredKeys { keys: vec![StoredKey::generate(algorithm, now)?] }, None, None)
     }
 
-    /// A secret that is shared with those who verify, for `HS256`, and its id. It is not stored in a file. Fails if the secret has
+    /// A secret that is shared with the verifiers, for `HS256`, and its id. It is not stored in a file. Fails if the secret has
     /// fewer than 32 bytes, which `HS256` needs.
     pub fn shared_secret(kid: &str, secret: &[u8], now: Timestamp) -> Result<Self, KeysError> {
         let alg = Algorithm::Hs256;
@@ -369,7 +369,7 @@ impl StoredKeys {
             for StoredKey { kid, alg, secret, .. } in self.keys.iter().filter(|key| key.state == state) {
                 let secret = secret.as_ref().and_then(|secret| STANDARD.decode(secret.as_bytes()).ok());
                 let key = secret.and_then(|secret| SigningKey::read(*alg, &Zeroizing::new(secret)));
-                // A secret has the id that those who share it have agreed on.
+                // A secret has the id that its users have agreed on.
                 let key = key.map(|key| if *alg == Algorithm::Hs256 { key.named(kid) } else { key });
                 let key = key.filter(|key| key.verifying().kid() == kid);
                 keys.push(key.ok_or_else(|| {

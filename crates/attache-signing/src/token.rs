@@ -227,4 +227,14 @@ mod tests {
             assert!(error.contains(reason), "{text}: {error}");
         }
     }
+
+    #[test]
+    fn four_keys_are_tried_for_a_token_and_no_more() {
+        let verifies = |others: u8| {
+            let other = |number: u8| VerifyingKey::shared_secret(&[number; 32]).unwrap();
+            let set: KeySet = (0..others).map(other).chain(keys(&hs256())).collect();
+            Token::read(HS256).unwrap().claims(&set).map(|_| ())
+        };
+        assert_eq!((verifies(3), verifies(4)), (Ok(()), Err(BadToken::UnknownKey)));
+    }
 }

@@ -25,6 +25,9 @@ const MAX_CANDIDATES: usize = 4;
 /// The maximum number of cached key sets.
 const MAX_SETS: usize = 64;
 
+/// The largest key set that is read, in bytes.
+const MAX_KEY_SET: usize = 512 * 1024;
+
 /// How long a key set is cached. A key that its owner has retired may be trusted for this long.
 const CACHE_TIME: Duration = Duration::from_secs(5 * 60);
 
@@ -341,6 +344,9 @@ impl Verifier {
         }
         let unreadable = |problem| SignatureError::Keys { url: shown(url.as_str()), problem };
         let json = fetch(url.clone()).await.map_err(|error| unreadable(error.to_string()))?;
+        if json.len() > MAX_KEY_SET {
+            return Err(unreadable(format!("the document is longer than {MAX_KEY_SET} bytes")));
+        }
         let keys = KeySet::from_published(&json).map_err(|error| unreadable(error.to_string()))?;
         let mut sets = self.sets.lock();
         if sets.len() >= MAX_SETS {

@@ -306,6 +306,52 @@ fn keys_come_from_allowed_origins_only_and_are_remembered() {
 }
 
 #[test]
+fn a_card_has_up_to_16_signatures() {
+    let keys = keys(Algorithm::EdDsa);
+    let good = signed(&keys);
+    let with = |count: usize| {
+        let mut card = good.clone();
+        card["signatures"] = json!(vec![card["signatures"][0].clone(); count]);
+        verify(&pinned(&keys), &card)
+    };
+    assert!(with(16).is_ok());
+    assert!(matches!(with(17), Err(UntrustedCard::TooMany)));
+}
+
+#[test]
+fn four_keys_with_the_id_of_a_signature_are_tried_and_no_more() {
+    let (ours, theirs) = (keys(Algorithm::EdDsa), keys(Algorithm::EdDsa));
+    let card = signed(&ours);
+    let kid = &ours.list()[0].kid;
+    let mut other = theirs.current().public_keys().to_json()["keys"][0].clone();
+    other["kid"] = json!(kid);
+    let own = ours.current().public_keys().to_json()["keys"][0].clone();
+    let verified = |others: usize| {
+        let mut all = vec![other.clone(); others];
+        all.push(own.clone());
+        let set = KeySet::from_json(json!({"keys": all}).to_string().as_bytes()).unwrap();
+        verify(&Verifier::new().pin(set), &card).map_err(|error| error.to_string())
+    };
+    assert!(verified(3).is_ok());
+    assert!(verified(4).unwrap_err().contains("not a signature of this card"));
+}
+
+#[test]
+fn a_published_set_of_keys_is_read_up_to_512_kib() {
+    let keys = keys(Algorithm::EdDsa);
+    let card = signed(&keys).to_string();
+    let verified = |bytes: usize| {
+        let verifier = Verifier::new().allow_origin("https://agents.example.com").unwrap();
+        let mut set = keys.current().public_keys().to_json().to_string().into_bytes();
+        set.resize(bytes, b' ');
+        let fetch = |_| async { Ok::<_, String>(set.clone()) };
+        block_on(verifier.verify(card.as_bytes(), Instant::now(), fetch)).map_err(|error| error.to_string())
+    };
+    assert!(verified(512 * 1024).is_ok());
+    assert!(verified(512 * 1024 + 1).unwrap_err().contains("longer than 524288 bytes"));
+}
+
+#[test]
 fn a_secret_that_an_origin_publishes_is_none() {
     let ours = keys(Algorithm::Hs256);
     let card = json!(ours.current().sign(&card(), None).unwrap());

@@ -286,4 +286,32 @@ mod tests {
         let set = json!([{ "type": "set", "path": "", "value": [1] }]);
         assert_eq!(applied(json!({ "a": 1 }), set).0, json!([1]));
     }
+
+    #[test]
+    fn paths_have_up_to_32_names_of_256_bytes() {
+        let names = |count: usize| vec!["n"; count];
+        let long = |length: usize| "n".repeat(length);
+        for kind in ["merge", "append"] {
+            let errors = |path: Value| {
+                applied(Value::Null, json!([{ "type": kind, "path": path, "value": { "a": 1 } }])).1
+            };
+            assert_eq!(errors(json!(names(32))), Vec::<String>::new());
+            assert_eq!(errors(json!(names(33))), ["0 merge.path.too_deep"]);
+            assert_eq!(errors(json!([long(256)])), Vec::<String>::new());
+            assert_eq!(errors(json!([long(257)])), ["0 merge.path.segment_too_long"]);
+        }
+    }
+
+    #[test]
+    fn merges_have_up_to_1024_members_and_16_levels() {
+        let errors = |value: Value| applied(Value::Null, json!([{ "type": "merge", "value": value }])).1;
+        let members = |count: usize| -> Value {
+            Value::Object((0..count).map(|number| (number.to_string(), json!(number))).collect())
+        };
+        assert_eq!(errors(members(1024)), Vec::<String>::new());
+        assert_eq!(errors(members(1025)), ["0 merge.value.too_many_keys"]);
+        let nested = |levels: usize| (0..levels).fold(json!(0), |inner, _| json!({ "a": inner }));
+        assert_eq!(errors(nested(16)), Vec::<String>::new());
+        assert_eq!(errors(nested(17)), ["0 merge.value.too_deep"]);
+    }
 }

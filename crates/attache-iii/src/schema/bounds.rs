@@ -360,10 +360,16 @@ mod tests {
 
     #[test]
     fn the_cost_of_all_parts_is_limited() {
-        let entries: Vec<u64> = (0..9_999).collect();
-        let of = |parts: usize| json!({"prefixItems": vec![json!({"enum": entries}); parts]});
-        assert!(Bounds::of(&of(199)).is_ok());
-        assert_rejected(&of(200), "all its parts together");
+        let costs = |cost: u64| json!({"enum": (0..cost - 1).collect::<Vec<_>>()});
+        // The schema itself costs one for each of its 200 parts, and one more.
+        let of = |last: u64| {
+            let mut parts = vec![costs(10_000); 199];
+            parts.push(costs(last));
+            json!({"prefixItems": parts})
+        };
+        let last = MAX_TOTAL - 199 * 10_000 - 201;
+        assert!(Bounds::of(&of(last)).is_ok());
+        assert_rejected(&of(last + 1), "all its parts together need more than 2000000 steps");
     }
 
     #[test]

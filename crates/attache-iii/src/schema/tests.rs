@@ -1,5 +1,7 @@
 //! Tests of payload checks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::json;
 
 use super::*;
@@ -93,6 +95,35 @@ async fn of_millions_of_faults_the_first_is_reported_and_few_are_built() {
     let payload = Json::parse(&payload).unwrap();
     let outcome = Schemas::default().check(&function(quote()), &payload).await;
     assert_eq!(outcome.unwrap_err(), "`payload.lines.0`: 0 is not of type \"object\"");
+}
+
+#[tokio::test]
+async fn five_faults_are_reported_and_no_more() {
+    for (faults, reported) in [(5, 5), (6, 5)] {
+        let text = check(json!({"items": {"type": "integer"}}), json!(vec!["x"; faults])).await.unwrap_err();
+        assert_eq!(text.matches("is not of type").count(), reported, "{text}");
+    }
+}
+
+#[test]
+fn a_description_is_whole_up_to_its_limit() {
+    assert_eq!(truncate(&"ä".repeat(MAX_FAULT), MAX_FAULT), "ä".repeat(400));
+    assert_eq!(truncate(&"ä".repeat(MAX_FAULT + 1), MAX_FAULT), format!("{}…", "ä".repeat(400)));
+}
+
+#[test]
+fn five_hundred_errors_are_built_and_no_more() {
+    // Each alternative has one error for each item.
+    let schema = json!({"anyOf": [{"items": {"type": "object"}}, {"items": {"type": "string"}}]});
+    let is_listed = |items: usize, errors: u64| {
+        let limits = Limits { errors, ..limits(MAX_STEPS) };
+        let faults = run(&schema, &json!(vec![0; items]), limits).unwrap().unwrap_err();
+        !faults.ends_with("in too many places to list")
+    };
+    let items = (1..1_000).take_while(|items| is_listed(*items, MAX_ERRORS)).last().unwrap();
+    let needed = (1..=MAX_ERRORS).find(|errors| is_listed(items, *errors)).unwrap();
+    assert!((490..=500).contains(&needed), "{needed} errors for {items} items");
+    assert!(!is_listed(items, needed - 1) && !is_listed(items + 1, MAX_ERRORS));
 }
 
 #[tokio::test]
@@ -224,13 +255,17 @@ async fn a_pattern_that_is_too_large_is_refused_and_an_invalid_one_is_not_used()
             assert!(check(schema, json!("x")).await.is_err());
         }
     }
-    // Each of them needs about half a megabyte.
-    let names = |count: u32| {
-        let pattern = |number: u32| (format!("^\\p{{L}}{{1,40}}{number}$"), json!(true));
-        json!({"patternProperties": (0..count).map(pattern).collect::<Map<_, _>>()})
+    // Each of them counts as 2 MiB.
+    let pattern = |number: u64| format!("^\\p{{L}}{{1,40}}{number}$");
+    let each = Pattern::new(&pattern(100)).map(|pattern| pattern.size()).expect("a pattern");
+    let names = |count: u64| {
+        let names = (100..100 + count).map(|number| (pattern(number), json!(true)));
+        json!({"patternProperties": names.collect::<Map<_, _>>()})
     };
-    assert_eq!(rejection_reason(&names(4)).await, None);
-    assert!(rejection_reason(&names(100)).await.is_some_and(|why| why.contains("33554432 bytes")));
+    let fit = MAX_PATTERNS / each;
+    assert_eq!((fit, fit * each), (16, 33_554_432));
+    assert_eq!(rejection_reason(&names(fit)).await, None);
+    assert!(rejection_reason(&names(fit + 1)).await.is_some_and(|why| why.contains("33554432 bytes")));
     let schema = json!({"pattern": "x".repeat(4096)});
     assert_eq!((rejection_reason(&schema).await, check(schema, json!("y")).await.is_err()), (None, true));
     let none = json!({"pattern": "(", "type": "integer"});
@@ -293,6 +328,88 @@ async fn schemas_of_common_tools_are_used() {
         assert_eq!(rejection_reason(&schema).await, None);
         assert_eq!(check(schema.clone(), right).await, Ok(()), "{schema}");
         assert!(check(schema.clone(), wrong).await.is_err(), "{schema}");
+    }
+}
+
+#[test]
+fn a_schema_is_compiled_on_a_runtime_thread_up_to_8_kib_with_one_pattern() {
+    // Eight bytes for each value, and those of the names and texts.
+    let text = |bytes: usize| json!({"title": "x".repeat(bytes - 2 * 8 - "title".len())});
+    assert_eq!((is_small(&text(8 * 1024)), is_small(&text(8 * 1024 + 1))), (true, false));
+    let patterns = |count: usize| vec![json!({"pattern": "^a"}); count];
+    assert!(is_small(&json!({"prefixItems": patterns(1)})));
+    assert!(!is_small(&json!({"prefixItems": patterns(2)})));
+}
+
+#[test]
+fn a_payload_is_checked_on_a_runtime_thread_up_to_16_kib_100_levels_and_a_cost_of_500() {
+    let is_inline = |schema: Value, payload: &str| {
+        let schema = CompiledSchema::new(&schema, "f");
+        assert!(matches!(schema, CompiledSchema::Checked(_)));
+        schema.check_inline(&Json::parse(payload).unwrap()).is_some()
+    };
+    let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+    let string = || json!({"type": "string"});
+    assert_eq!(
+        (is_inline(string(), &text(16 * 1024)), is_inline(string(), &text(16 * 1024 + 1))),
+        (true, false)
+    );
+    // A schema of one level, so that the levels of the payload count.
+    let levels = |count: usize| nested(count).to_string();
+    let array = || json!({"type": "array"});
+    assert_eq!((is_inline(array(), &levels(100)), is_inline(array(), &levels(101))), (true, false));
+    let costs = |cost: u64| json!({"enum": (0..cost - 1).collect::<Vec<_>>()});
+    assert_eq!((is_inline(costs(500), "0"), is_inline(costs(501), "0")), (true, false));
+}
+
+#[test]
+fn a_check_on_a_runtime_thread_ends_after_50_000_steps() {
+    let items = json!({"items": {"allOf": vec![json!({"type": "integer"}); 20]}});
+    let schema = CompiledSchema::new(&items, "f");
+    let payload = |items: usize| Json::new(&vec![1; items]).unwrap();
+    let needs = |items_given: usize| {
+        let value = json!(vec![1; items_given]);
+        let fits = |steps: u64| run(&items, &value, limits(steps)).is_ok();
+        (1..100_000).find(|steps| fits(*steps)).unwrap()
+    };
+    // Every item costs the same number of steps.
+    let (first, second) = (needs(1), needs(2));
+    let most = usize::try_from(1 + (50_000 - first) / (second - first)).unwrap();
+    assert!(payload(most + 1).as_str().len() <= SMALL, "{most} items");
+    // On a busy machine the time can be over before the steps.
+    assert!((0..100).any(|_| schema.check_inline(&payload(most)).is_some()));
+    assert!(schema.check_inline(&payload(most + 1)).is_none());
+}
+
+#[tokio::test]
+async fn as_many_checks_run_at_once_as_there_are_processors_and_at_most_four() {
+    let limit = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    let running = Arc::new(AtomicUsize::new(0));
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let checks: Vec<_> = (0..limit + 1)
+        .map(|_| {
+            let (running, gate) = (running.clone(), gate.clone());
+            tokio::spawn(run_on_thread(move || {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                // Ends when the sender is dropped.
+                let _ = gate.lock().recv();
+                running.fetch_sub(1, Ordering::SeqCst);
+                now
+            }))
+        })
+        .collect();
+    // Other tests use the threads too, and give them back.
+    while running.load(Ordering::SeqCst) < limit {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(running.load(Ordering::SeqCst), limit, "the others wait");
+    drop(open);
+    for check in checks {
+        assert!(check.await.unwrap().expect("a thread") <= limit);
     }
 }
 

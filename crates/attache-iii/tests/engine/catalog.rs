@@ -1,7 +1,11 @@
 //! The lists of functions, workers and triggers.
 
-use attache_iii::Functions;
+use std::time::Duration;
+
+use attache_iii::{FunctionInfo, Functions};
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::support::engine;
 
@@ -95,6 +99,27 @@ async fn thousands_of_functions_cause_few_catalogs() {
     };
     let (_worker, catalogs) = tokio::join!(registering, counting);
     assert!(catalogs < 500, "{catalogs}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_list_of_functions_is_published_once_in_50_ms() {
+    let setup = engine().await;
+    let register = |id: &str| {
+        let answer = |_| async { Ok(to_raw_value(&1).unwrap()) };
+        setup.engine.register(FunctionInfo::new(id), answer);
+    };
+    let mut updates = setup.engine.updates();
+    updates.mark_unchanged();
+    register("one");
+    updates.changed().await.unwrap();
+    let published = Instant::now();
+    for id in ["two", "three"] {
+        register(id);
+    }
+    updates.changed().await.unwrap();
+    assert_eq!(published.elapsed(), Duration::from_millis(50));
+    assert!(updates.borrow_and_update().as_ref().unwrap().contains_key("three"));
+    assert!(!updates.has_changed().unwrap(), "both are in the same list");
 }
 
 #[tokio::test]

@@ -177,6 +177,7 @@ async fn invalid_triggers_are_refused_with_the_reason() {
         (json!({}), "api_path is required for http triggers"),
         (json!({ "api_path": "x", "http_method": "FLY" }), "`FLY` is not a method"),
         (json!({ "api_path": "/tasks/:name/x" }), "`:name` where another route has `:id`"),
+        (json!({ "api_path": "/s".repeat(65) }), "a path may have at most 64 segments"),
         (json!({ "api_path": "tasks/:id" }), "`GET tasks/:id` has a trigger already"),
         (json!({ "api_path": "/a2a" }), "belongs to the A2A server"),
         (json!({ "api_path": "/" }), "belongs to the A2A server"),
@@ -330,6 +331,20 @@ async fn a_trigger_is_for_callers_unless_its_function_is_for_everyone() {
     };
     let ((status, _), ()) = tokio::join!(answer_of(&setup, unvouched()), answering);
     assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_route_has_up_to_64_segments() {
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
+    worker.send(trigger("t", "GET", &"/s".repeat(64))).await;
+    worker.settle().await;
+    let found = |segments: usize| {
+        let route = setup.engine.http_route(&Method::GET, &"/s".repeat(segments));
+        route == attache_iii::engine::HttpRoute::Callers
+    };
+    assert_eq!((found(63), found(64), found(65)), (false, true, false));
+    assert!(setup.engine.handle_http(request("GET", &"/s".repeat(65), "")).await.is_none());
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! A worker cannot disturb other workers.
 
+use attache_iii::engine::EngineLimits;
 use futures::SinkExt;
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
-use crate::support::engine_with;
+use crate::support::{Worker, engine_with};
 
 #[tokio::test]
 async fn a_worker_with_too_many_open_calls_gets_an_error() {
@@ -91,12 +93,39 @@ async fn a_worker_registers_a_limited_number_of_functions() {
     worker.settle().await;
 }
 
+/// The registration of a function in this many bytes.
+fn registration(id: &str, size: usize) -> String {
+    let least = json!({ "type": "registerfunction", "id": id, "description": "" }).to_string();
+    let description = format!("\"description\":\"{}\"", "x".repeat(size - least.len()));
+    least.replace("\"description\":\"\"", &description)
+}
+
 #[tokio::test]
 async fn the_size_of_a_registration_is_limited() {
     let setup = engine_with(|options| options.limits.registration = 1000).await;
     let mut worker = setup.worker().await;
-    worker.send(json!({ "type": "registerfunction", "id": "f", "metadata": "x".repeat(1000) })).await;
+    worker.send_text(&registration("f", 1000)).await;
+    worker.settle().await;
+    worker.send_text(&registration("f", 1001)).await;
     assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
+}
+
+#[tokio::test]
+async fn the_size_of_all_registrations_of_a_worker_is_limited() {
+    let setup = engine_with(|options| options.limits.registrations = 2000).await;
+    let mut worker = setup.worker().await;
+    for id in ["a", "b"] {
+        worker.send_text(&registration(id, 1000)).await;
+    }
+    worker.settle().await;
+    worker.send_text(&registration("b", 1001)).await;
+    assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
+    worker.send_text(&registration("c", 100)).await;
+    assert_eq!(worker.next().await["function_id"], "c");
+    // A function that is registered again counts once.
+    worker.send_text(&registration("b", 900)).await;
+    worker.send_text(&registration("c", 100)).await;
+    worker.settle().await;
 }
 
 #[tokio::test]
@@ -218,17 +247,51 @@ async fn a_function_whose_new_schema_is_refused_is_removed() {
 async fn a_message_that_is_far_too_large_is_not_parsed() {
     let setup = engine_with(|options| options.limits.registration = 1000).await;
     let mut worker = setup.worker().await;
-    let of = |size: usize| {
-        let frame = json!({ "type": "registerfunction", "id": "f", "description": "" }).to_string();
-        frame.replace(
-            "\"description\":\"\"",
-            &format!("\"description\":\"{}\"", "x".repeat(size - frame.len())),
-        )
-    };
-    worker.send_text(&of(4000)).await;
+    worker.send_text(&registration("f", 4000)).await;
     assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
-    worker.send_text(&of(4001)).await;
+    worker.send_text(&registration("f", 4001)).await;
     worker.settle().await;
+}
+
+/// Announces a text message of this many bytes, and sends none of them.
+async fn announce(worker: &mut Worker, bytes: usize) {
+    let mut header = vec![0x81, 0xff];
+    header.extend_from_slice(&u64::try_from(bytes).unwrap().to_be_bytes());
+    header.extend_from_slice(&[1, 2, 3, 4]);
+    worker.socket.get_mut().write_all(&header).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_announces_a_message_of_more_than_64_mib_is_disconnected() {
+    let setup = engine_with(|_| {}).await;
+    let mut within = setup.worker_with(&["within"]).await;
+    announce(&mut within, 64 * 1024 * 1024).await;
+    let mut past = setup.worker_with(&["past"]).await;
+    announce(&mut past, 64 * 1024 * 1024 + 1).await;
+    assert_eq!(past.next_if_any().await, None);
+    let mut other = setup.worker().await;
+    let listed = other.result("engine::functions::list", json!({ "prefix": "past" })).await;
+    assert_eq!(listed["functions"], json!([]));
+    let listed = other.result("engine::functions::list", json!({ "prefix": "within" })).await;
+    assert_eq!(listed["functions"][0]["function_id"], "within");
+}
+
+#[test]
+fn the_default_limits_are_the_documented_ones() {
+    const DOCUMENT: &str = include_str!("../../../../docs/limits.md");
+    let (kib, mib) = (1024, 1024 * 1024);
+    let limits = EngineLimits::default();
+    assert_eq!((limits.registration, limits.registrations, limits.functions), (512 * kib, 64 * mib, 10_000));
+    assert_eq!((limits.triggers, limits.trigger_types, limits.state_value), (10_000, 256, 4 * mib));
+    assert_eq!(attache_iii::wire::MAX_MESSAGE, 64 * mib);
+    for row in [
+        "| a message of a worker to the embedded engine | 64 MiB for calls and results",
+        "; 2 MiB for any other message (4 × `registration`) |",
+        "| a registration | `EngineLimits::registration`, 512 KiB; 10,000 registrations and 64 MiB per worker, 256 kinds of triggers |",
+        "`EngineLimits::state_value`, 4 MiB;",
+    ] {
+        assert!(DOCUMENT.contains(row), "{row}");
+    }
 }
 
 #[tokio::test]

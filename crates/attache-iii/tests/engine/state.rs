@@ -96,8 +96,16 @@ async fn a_value_over_the_limit_is_refused() {
     let mut worker = setup.worker().await;
     let set = json!({ "scope": "s", "key": "k", "value": "x".repeat(100) });
     assert_eq!(worker.error("state::set", set).await, "VALUE_TOO_LARGE");
-    let set = json!({ "scope": "s", "key": "k", "value": "x".repeat(50) });
-    worker.result("state::set", set).await;
+    // With its quotes.
+    for (length, fits) in [(62, true), (63, false), (50, true)] {
+        let set = json!({ "scope": "s", "key": "k", "value": "x".repeat(length) });
+        match fits {
+            true => {
+                assert_eq!(worker.result("state::set", set).await["new_value"], json!("x".repeat(length)))
+            }
+            false => assert_eq!(worker.error("state::set", set).await, "VALUE_TOO_LARGE"),
+        }
+    }
     let ops = json!([{ "type": "append", "value": "x".repeat(50) }]);
     assert_eq!(
         worker.error("state::update", json!({ "scope": "s", "key": "k", "ops": ops })).await,
