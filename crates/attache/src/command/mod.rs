@@ -22,9 +22,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use self::client::registry::PreferredBinding;
 use self::client::show;
-pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, TOKEN_VARIABLE};
-pub(crate) use self::serve::{AgentName, MODEL_KEY_VARIABLE};
+pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, REDIS_VARIABLE, TOKEN_VARIABLE};
+pub(crate) use self::serve::{AgentName, AgentSection, MODEL_KEY_VARIABLE, Place, sections};
 use self::store_location::SettingsFile;
 
 /// A subcommand.
@@ -46,7 +47,7 @@ pub(crate) enum Command {
     /// Forget the login to an agent, and have its tokens revoked
     Logout(client::logout::Logout),
 
-    /// Send a message to an agent and print what comes of it
+    /// Send a message to an agent and print the reply
     Send(Box<client::send::Send>),
 
     /// Talk with an agent
@@ -56,11 +57,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Task(client::task::Task),
 
-    /// Send the news of tasks to webhooks, receive it, look after what was not delivered
+    /// Manage webhooks, receive notifications, and retry failed ones
     #[command(subcommand)]
     Push(push::Push),
 
-    /// Keep names for agents, which can be used wherever an agent is asked for
+    /// Manage saved agents, whose names can be used instead of URLs
     #[command(subcommand)]
     Agents(client::agents::Agents),
 
@@ -70,15 +71,15 @@ pub(crate) enum Command {
     #[command(after_help = proxy::EXAMPLES)]
     Proxy(Box<proxy::Proxy>),
 
-    /// Look after the file that tasks are kept in
+    /// Check, back up and maintain the store
     #[command(subcommand)]
     Store(store::Store),
 
-    /// Look after the contexts of agents that hold conversations
+    /// Manage the contexts of agents that hold conversations
     #[command(subcommand)]
     Context(context::Context),
 
-    /// Look after the keys that cards are signed with
+    /// Manage the keys that sign cards
     #[command(subcommand)]
     Keys(keys::Keys),
 
@@ -95,7 +96,7 @@ pub(crate) enum Command {
     )]
     Health(Box<health::Health>),
 
-    /// Print what makes a shell complete this command
+    /// Print a shell completion script
     #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell
@@ -406,6 +407,8 @@ impl Failure {
         self.more.iter().for_each(Self::say);
     }
 }
+
+impl std::error::Error for Failure {}
 
 /// As one line, for the log.
 impl fmt::Display for Failure {

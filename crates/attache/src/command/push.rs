@@ -12,13 +12,13 @@ use crate::config::StoreArgs;
 /// The subcommands of `attache push`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Push {
-    /// Have the news of a task sent to a webhook
+    /// Add a webhook to a task
     Add(hooks::Add),
 
     /// List the webhooks of a task
     List(hooks::List),
 
-    /// Have the agent forget a webhook of a task
+    /// Remove a webhook from a task
     Rm(hooks::Rm),
 
     /// Receive notifications here, and print them
@@ -34,7 +34,7 @@ pub(crate) enum Push {
         limit: usize,
     },
 
-    /// Look after deliveries to webhooks that were given up
+    /// Manage deliveries to webhooks that were given up
     #[command(subcommand)]
     Dead(Dead),
 }
@@ -51,7 +51,7 @@ pub(crate) enum Dead {
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
     },
-    /// Have them tried again
+    /// Retry them
     ///
     /// The server that uses the store does so within seconds; if none runs, the next one does.
     Retry {
@@ -62,7 +62,7 @@ pub(crate) enum Dead {
         #[arg(value_name = "ID", value_parser = parse_id)]
         id: Option<DeliveryId>,
     },
-    /// Forget them
+    /// Delete them
     Purge {
         #[command(flatten)]
         common: Common,

@@ -22,9 +22,9 @@ use crate::config::{ArtifactDirectoryArgs, StoreArgs, age};
 /// The subcommands of `attache store`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Store {
-    /// Read everything and say what is wrong, if anything is
+    /// Read everything and report damage
     ///
-    /// The exit code is 1 if something is. A server may use the store meanwhile.
+    /// The exit code is 1 if there is some. A server may use the store meanwhile.
     Check {
         #[command(flatten)]
         common: Common,

@@ -13,26 +13,26 @@ use super::error::ConfigError;
 use super::model::ModelTool;
 use super::settings::{Acp, Card, Limits, Mcp, Model, Program, Remote, Router};
 use super::{ResolvedSettings, apply};
-use crate::command::{AgentName, Failure};
+use crate::command::{AgentName, AgentSection, Failure, Place, sections};
 
 /// An agent with a name. It has exactly one of the sections that say what it is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct NamedAgent {
     /// A program on this machine
-    program: Option<Program>,
+    pub(crate) program: Option<Program>,
     /// A language model
-    model: Option<Model>,
+    pub(crate) model: Option<Model>,
     /// A coding agent
-    acp: Option<Acp>,
+    pub(crate) acp: Option<Acp>,
     /// The tools of an MCP server
-    mcp: Option<Mcp>,
+    pub(crate) mcp: Option<Mcp>,
     /// A remote A2A agent
-    remote: Option<Remote>,
+    pub(crate) remote: Option<Remote>,
     /// A router to other agents of this list
-    router: Option<Router>,
+    pub(crate) router: Option<Router>,
     /// Whether it gives back what it gets
-    echo: bool,
+    pub(crate) echo: bool,
     /// How the agent describes itself
     card: Card,
     /// Who may call it; if this is not set, those who may call the server
@@ -41,35 +41,21 @@ pub(crate) struct NamedAgent {
     limits: Option<Limits>,
 }
 
-/// What an agent is.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum AgentSection {
-    Echo,
-    Program(Program),
-    Model(Box<Model>),
-    Acp(Box<Acp>),
-    Mcp(Box<Mcp>),
-    Remote(Remote),
-    Router(Router),
-}
-
 impl NamedAgent {
+    /// Whether it has callers of its own.
+    pub(crate) fn has_own_callers(&self) -> bool {
+        self.auth.is_some()
+    }
+
     /// What the agent is. Fails unless exactly one section says so.
     fn section(&self) -> Result<AgentSection, ConfigError> {
-        let mut given = Vec::new();
-        given.extend(self.program.clone().map(AgentSection::Program));
-        given.extend(self.model.clone().map(|model| AgentSection::Model(Box::new(model))));
-        given.extend(self.acp.clone().map(|acp| AgentSection::Acp(Box::new(acp))));
-        given.extend(self.mcp.clone().map(|mcp| AgentSection::Mcp(Box::new(mcp))));
-        given.extend(self.remote.clone().map(AgentSection::Remote));
-        given.extend(self.router.clone().map(AgentSection::Router));
-        given.extend(self.echo.then_some(AgentSection::Echo));
+        let mut given = sections(self);
         match given.len() {
             1 => Ok(given.remove(0)),
-            0 => Err(ConfigError::new("it is not said what this agent is").hint(
+            0 => Err(ConfigError::new("the agent has no kind").hint(
                 "add one of the sections `program`, `model`, `acp`, `mcp`, `remote` and `router`, or `echo: true`",
             )),
-            _ => Err(ConfigError::new("an agent is one thing, and several sections say what it is")
+            _ => Err(ConfigError::new("an agent has one kind, and several sections say what it is")
                 .hint("leave all but one of them out, or make several agents")),
         }
     }
@@ -87,6 +73,11 @@ pub(crate) struct CheckedAgent {
 }
 
 impl CheckedAgent {
+    /// Whether an agent with these settings need not be made anew. Secrets in files of their own can change without the settings.
+    pub(crate) fn is_same(&self, next: &Self) -> bool {
+        self.settings == next.settings && self.callers == next.callers
+    }
+
     /// The authenticator of the agent, if it has one of its own.
     pub(crate) fn authenticator(&self) -> Result<Option<Arc<dyn Authenticator>>, Failure> {
         self.callers.as_ref().map(apply::authenticator).transpose()
@@ -130,49 +121,47 @@ impl ResolvedSettings {
         Ok(())
     }
 
-    /// The named agents. Reports all errors.
-    pub(crate) fn named_agents(&self) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
+    /// The named agents. Reports all errors. `has_functions` is whether functions are at the root.
+    pub(crate) fn named_agents(
+        &self,
+        has_functions: bool,
+    ) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
         let Some(file) = &self.file else { return Ok(BTreeMap::new()) };
         let (mut checked, mut errors) = (BTreeMap::new(), Vec::new());
         let all = &file.settings.agents;
         for (name, settings) in all {
             let path = format!("agents.{name}");
-            let mut error =
-                |at: &str, error: ConfigError| errors.push(file.error(&format!("{path}{at}"), error));
+            let error = |at: &str, error: ConfigError| file.error(&format!("{path}{at}"), error);
             if let Err(text) = AgentName::check_named(name) {
-                error("", ConfigError::new(text));
+                errors.push(error("", ConfigError::new(text)));
                 continue;
             }
             let section = match settings.section() {
                 Ok(section) => section,
                 Err(wrong) => {
-                    error("", wrong);
+                    errors.push(error("", wrong));
                     continue;
                 }
             };
-            if let AgentSection::Router(router) = &section {
-                for target in router.options().agents() {
-                    let routes = all.get(target).is_some_and(|agent| agent.router.is_none());
-                    if !routes {
-                        let text = format!("there is no agent `{target}` that is not a router itself");
-                        error(".router", ConfigError::new(text));
-                    }
-                }
-            }
+            let place = Place { settings: self, named: all, is_root: false, has_functions };
+            let failures = section.check(&place).err().into_iter().flat_map(Failure::each);
+            errors
+                .extend(failures.map(|failure| file.locate(&format!("{path}.{}", section.kind()), failure)));
             if let Some(key) = settings.limits.as_ref().and_then(Limits::of_server_only) {
                 let text =
                     format!("`{key}` is a limit of the whole server: set it below `limits` at the top");
-                error(&format!(".limits.{key}"), ConfigError::new(text));
+                errors.push(error(&format!(".limits.{key}"), ConfigError::new(text)));
             }
-            let callers = match &settings.auth {
-                Some(auth) => match auth.callers(file, &format!("{path}.auth")) {
-                    Ok(callers) => Some(callers),
-                    Err(failure) => {
-                        errors.push(failure);
-                        continue;
-                    }
-                },
-                None => None,
+            let auth_path = format!("{path}.auth");
+            // An empty `auth` is a mistake: without this, the agent would have the callers of the server.
+            let empty = file.root.at(&auth_path).map(|_| Auth::default());
+            let callers = settings.auth.as_ref().or(empty.as_ref());
+            let callers = match callers.map(|auth| auth.callers(file, &auth_path)).transpose() {
+                Ok(callers) => callers,
+                Err(failure) => {
+                    errors.push(failure);
+                    continue;
+                }
             };
             match self.card_of(&settings.card, &format!("{path}.card")) {
                 Ok(card) => {

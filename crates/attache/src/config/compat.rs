@@ -6,6 +6,7 @@
 mod transport;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use attache::core::{Busy, Conversation, EndState};
 
@@ -125,20 +126,40 @@ fn is_theirs(key: &str) -> bool {
     KEYS.contains(&key)
 }
 
-/// Settings that change the server, and that no file of this server needs.
-const UNREAD: [(&str, &str); 3] = [
+/// A variable, which of its values change iac-code, and a hint.
+type UnreadVariable = (&'static str, fn(&str) -> bool, &'static str);
+
+/// Variables that change iac-code in a way that this server does not.
+const UNREAD: [UnreadVariable; 3] = [
     (
         "IAC_CODE_A2A_TRUST_REQUEST_CWD",
+        is_true,
         "list the directories in `IACCODE_A2A_ALLOWED_CWDS` or in `workspaces`",
     ),
-    ("IAC_CODE_A2A_PUSH_KEYRING", "the keys are in `keyring`, or in `ATTACHE_KEYRING`"),
-    ("IAC_CODE_MODE", "pipelines are part of iac-code itself: leave it out"),
+    (
+        "IAC_CODE_A2A_PUSH_KEYRING",
+        |value| !value.trim().is_empty(),
+        "the keys are in `keyring`, or in `ATTACHE_KEYRING`",
+    ),
+    (
+        "IAC_CODE_MODE",
+        |value| value.trim().eq_ignore_ascii_case("pipeline"),
+        "pipelines are part of iac-code itself: leave it out",
+    ),
 ];
 
-/// Fails if a variable is set that changes iac-code, and that has no effect here.
+/// Whether that server reads the value of a variable as true.
+fn is_true(value: &str) -> bool {
+    ["1", "true", "yes", "on"].contains(&value.trim().to_ascii_lowercase().as_str())
+}
+
+/// Fails if a variable has a value that changes iac-code, and that has no effect here.
 pub(super) fn check_environment(environment: Environment<'_>) -> Result<(), Failure> {
-    match UNREAD.into_iter().find(|(name, _)| environment(name).is_some_and(|value| !value.is_empty())) {
-        Some((name, hint)) => {
+    let is_set = |(name, changes, _): &(&str, fn(&str) -> bool, &str)| {
+        environment(name).is_some_and(|value| changes(&value))
+    };
+    match UNREAD.into_iter().find(is_set) {
+        Some((name, _, hint)) => {
             let text = format!("the environment variable `{name}` of iac-code is not honoured here");
             Err(Failure::usage(text).hint(hint))
         }
@@ -256,8 +277,7 @@ impl Translation<'_, '_> {
         if let Some((directory, _)) = self.take("artifact-dir") {
             self.set("artifacts.directory", text(&directory));
         }
-        let is_safe = (self.environment)("IAC_CODE_A2A_SAFE_MODE")
-            .is_some_and(|text| ["1", "true", "yes", "on"].contains(&text.to_ascii_lowercase().as_str()));
+        let is_safe = (self.environment)("IAC_CODE_A2A_SAFE_MODE").is_some_and(|text| is_true(&text));
         if is_safe {
             self.set("safe-mode", text("always"));
         }
@@ -296,14 +316,12 @@ impl Translation<'_, '_> {
         if let Some((true, position)) = self.switch("log-to-stdout") {
             self.refuse(position, "the log goes to standard error here", "leave out `log-to-stdout`");
         }
-        if let Some((seconds, position)) = self.take("idle-shutdown-seconds")
-            && !seconds.trim_matches(['0', '.']).is_empty()
-        {
-            self.refuse(
-                position,
-                "this server does not stop when it is idle",
-                "leave out `idle-shutdown-seconds`",
-            );
+        if let Some((seconds, position)) = self.take("idle-shutdown-seconds") {
+            match seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+                Some(Duration::ZERO) => {}
+                Some(time) => self.set("idle-shutdown", text(&format!("{}ms", time.as_millis().max(1)))),
+                None => self.refuse(position, "`idle-shutdown-seconds` must be a number, 0 or more", ""),
+            }
         }
         // What is left belongs to a transport or a queue that is not used.
         for entry in std::mem::take(&mut self.theirs) {

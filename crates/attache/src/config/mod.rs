@@ -38,7 +38,7 @@ use attache_agents::{AgentFault, AgentSettings};
 pub(crate) use attache_iii::variables::Unread;
 use serde::Deserialize;
 
-pub(crate) use self::agents::{AgentSection, CheckedAgent};
+pub(crate) use self::agents::{CheckedAgent, NamedAgent};
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
 use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
@@ -49,6 +49,7 @@ use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
 pub(crate) use self::model::ModelTool;
+pub(crate) use self::program::CommandLine;
 pub(crate) use self::redis::redis_streams;
 pub(crate) use self::reports::SafeMode;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
@@ -61,7 +62,7 @@ pub(crate) use self::settings::{
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};
-pub(crate) use self::units::{FromText, HttpPath, HttpUrl, Time, age};
+pub(crate) use self::units::{AgentUrl, FromText, HttpPath, HttpUrl, Time, age};
 use crate::command::Failure;
 
 /// The key of the list of credentials for other agents.
@@ -110,6 +111,14 @@ impl ResolvedSettings {
     /// Whether one of these settings, or one below them, has an error in the file.
     pub(crate) fn is_wrong(&self, paths: &[&str]) -> bool {
         self.file.as_ref().is_some_and(|file| paths.iter().any(|path| file.is_wrong(path)))
+    }
+
+    /// Adds the file and the line of a setting to an error about its value, if the value is from the file.
+    pub(crate) fn locate(&self, key: &str, failure: Failure) -> Failure {
+        match self.resolved.iter().find(|setting| setting.key == key).map(|setting| &setting.source) {
+            Some(Source::File { path, line, .. }) => failure.about(format_args!("{path}:{line}")),
+            Some(Source::Default | Source::Environment(_) | Source::Flag(_)) | None => failure,
+        }
     }
 
     /// The environment variables that begin with `ATTACHE_` and that nothing reads.
@@ -269,6 +278,15 @@ impl ConfigFile {
             None => error,
         };
         error.in_file(&self.path)
+    }
+
+    /// Adds the position of a value to a failure that is about it.
+    fn locate(&self, path: &str, failure: Failure) -> Failure {
+        if self.is_wrong(path) {
+            return Failure::consequence();
+        }
+        let position = self.root.at(path).map(|node| format!(":{}", node.position)).unwrap_or_default();
+        failure.about(format_args!("{}{position}: `{path}`", self.path.display()))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use attache_agents::model::ModelOptions;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -117,6 +118,30 @@ impl Model {
         self.tools.iter().map(|tool| tool.0.clone()).collect()
     }
 
+    /// A setting that has no effect for a model that answers the requests of an MCP server, if one is set.
+    pub(crate) fn useless_for_sampling(&self) -> Option<&'static str> {
+        let given = [
+            ("tools", !self.tools.is_empty()),
+            ("images", self.images),
+            ("files", !self.files.is_empty()),
+            ("tool-timeout", self.tool_timeout.is_some()),
+            ("max-rounds", self.max_rounds.is_some()),
+            ("budget", self.budget.is_some()),
+        ];
+        given.into_iter().find_map(|(key, is_given)| is_given.then_some(key))
+    }
+
+    /// The media types of what the model gets besides text.
+    pub(crate) fn media_types(&self) -> Vec<&str> {
+        let images = self.images.then_some("image/*");
+        images.into_iter().chain(self.files.iter().map(String::as_str)).collect()
+    }
+
+    /// How long a turn may wait for a tool and for the endpoint, where the settings say so.
+    pub(crate) fn longest_waits(&self) -> impl Iterator<Item = Duration> {
+        [&self.tool_timeout, &self.silence].into_iter().flatten().map(|time| time.0.0)
+    }
+
     /// Whether the model calls other agents.
     pub(crate) fn calls_agents(&self) -> bool {
         self.tools.iter().any(|tool| matches!(tool.0, ModelTool::Agent(_) | ModelTool::Functions))
@@ -131,6 +156,13 @@ impl Model {
                 self.parameters.iter().map(|(key, AnyValue(value))| (key.clone(), value.clone())).collect();
             if let Some(size) = &self.max_context {
                 options.max_context = usize::try_from(size.0.0).unwrap_or(usize::MAX);
+            }
+            options.files.clone_from(&self.files);
+            if let Some(time) = &self.tool_timeout {
+                options.tool_timeout = time.0.0;
+            }
+            if let Some(count) = &self.max_rounds {
+                options.max_rounds = usize::try_from(count.0.0.get()).unwrap_or(usize::MAX);
             }
             if let Some(count) = self.retries {
                 options.max_retries = count;

@@ -1,8 +1,11 @@
 //! The settings of a remote agent that is served as this server's own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use attache::client::{Binding, CommandErrors, Commands, Interface};
 use attache::core::Store;
+use attache::server::RedisUrl;
 use attache_agents::AgentCredentials;
 use attache_agents::gateway::GatewayOptions;
 
@@ -18,6 +21,11 @@ impl Remote {
         })
     }
 
+    /// How long a message may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout.as_ref().map_or(Duration::from_secs(60 * 60), |time| time.0.0)
+    }
+
     /// The options of the agent, in a server with this store.
     pub(crate) fn options(
         &self,
@@ -25,17 +33,24 @@ impl Remote {
         credentials: AgentCredentials,
         own_url: Option<String>,
     ) -> Result<GatewayOptions, Failure> {
+        let redis = self.redis.as_ref().map(|url| -> Result<RedisUrl, Failure> {
+            url.0.parse().map_err(|error| Failure::usage(format!("`remote.redis`: {error}")))
+        });
+        let redis = redis.transpose()?;
         Ok(GatewayOptions::new(self.url()?, store).with(|options| {
             options.credentials = credentials;
+            // The operator gives the address, so it may be a command.
+            options.client.commands = Commands::Allowed(CommandErrors::Log);
+            options.client.redis.extend(redis);
+            options.client.interfaces =
+                self.prefer.iter().map(|it| Interface::from(Binding::from(*it))).collect();
             options.own_url = own_url;
             options.wait = self.wait;
             options.show_remote_ids = self.show_ids;
             if let Some(time) = &self.refresh {
                 options.refresh = time.0.0;
             }
-            if let Some(time) = &self.timeout {
-                options.timeout = time.0.0;
-            }
+            options.timeout = self.timeout();
             if let Some(size) = &self.max_bytes {
                 options.max_bytes = usize::try_from(size.0.0).unwrap_or(usize::MAX);
             }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::ResolvedSettings;
 use super::secret::Secret;
 use super::settings::Settings;
-use super::tree::{Node, Value};
+use super::tree::{Environment, Node, Value};
 use super::units::{Described, FromText, Time};
 
 /// The namespace of the metadata about an agent at work.
@@ -239,7 +239,7 @@ impl ResolvedSettings {
         let masked =
             self.file.as_ref().map(|file| file.settings.mask.variables.as_slice()).unwrap_or_default();
         if let Some(file) = &self.file {
-            collect(&file.root, masked, &mut found);
+            collect(&file.root, masked, &|name| std::env::var(name).ok(), &mut found);
         }
         for (name, value) in std::env::vars_os() {
             let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
@@ -270,19 +270,26 @@ impl ResolvedSettings {
     }
 }
 
-/// Adds the secrets below a node.
-fn collect(node: &Node, masked: &[String], found: &mut BTreeSet<String>) {
+/// Adds the secrets at a node and below it.
+fn collect(node: &Node, masked: &[String], environment: Environment<'_>, found: &mut BTreeSet<String>) {
+    let below = |node: &Node, found: &mut BTreeSet<String>| collect(node, masked, environment, found);
     match &node.value {
-        Value::Nothing | Value::Text { .. } => {}
-        Value::List(nodes) => nodes.iter().for_each(|node| collect(node, masked, found)),
+        Value::Nothing => {}
+        Value::Text { text, variables } => {
+            found.extend(passwords_in(text));
+            let secret = variables.iter().filter(|name| sounds_secret(name));
+            found.extend(secret.filter_map(|name| environment(name)));
+        }
+        Value::List(nodes) => nodes.iter().for_each(|node| below(node, found)),
         Value::Map(entries) => {
             let own = node.path.rsplit(['.', ']']).next().unwrap_or_default();
             for entry in entries {
                 let key = entry.key.as_str();
-                let Value::Text { text, .. } = &entry.node.value else {
-                    collect(&entry.node, masked, found);
-                    continue;
-                };
+                below(&entry.node, found);
+                if key == PASSED {
+                    found.extend(passed(&entry.node, environment));
+                }
+                let Value::Text { text, .. } = &entry.node.value else { continue };
                 let is_secret = match own {
                     "environment" | "headers" => {
                         let is_named =
@@ -300,6 +307,43 @@ fn collect(node: &Node, masked: &[String], found: &mut BTreeSet<String>) {
             }
         }
     }
+}
+
+/// The key with the environment variables that a program gets.
+const PASSED: &str = "pass-environment";
+
+/// The secrets in the environment variables that a program gets: whole values, as far as their names say that they are secret, and
+/// passwords in URLs.
+fn passed(names: &Node, environment: Environment<'_>) -> Vec<String> {
+    let Value::List(names) = &names.value else { return Vec::new() };
+    let mut found = Vec::new();
+    for name in names {
+        let Value::Text { text: name, .. } = &name.value else { continue };
+        let Some(value) = environment(name) else { continue };
+        found.extend(passwords_in(&value));
+        if sounds_secret(name) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// The password in a text that is a URL, as it is written there and as it is meant.
+fn passwords_in(text: &str) -> Vec<String> {
+    let Some((_, rest)) = text.split_once("://") else { return Vec::new() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let password = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    let Some((_, written)) = password else { return Vec::new() };
+    let mut bytes = Vec::with_capacity(written.len());
+    let mut rest = written.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    let meant = String::from_utf8(bytes).ok();
+    std::iter::once(written.to_owned()).chain(meant).collect()
 }
 
 #[cfg(test)]
@@ -390,5 +434,33 @@ mod tests {
         for other in ["production", "/etc/server.key"] {
             assert!(!found.iter().any(|known| known == other), "{other}");
         }
+    }
+
+    #[test]
+    fn secrets_are_found_in_variables_and_in_urls() {
+        let environment = |name: &str| {
+            let value = match name {
+                "DATABASE_URL" => "postgres://me:database-password@db/x",
+                "SERVICE_API_KEY" => "the-key-of-the-service",
+                "LANG" => "en_US.UTF-8",
+                "MY_TOKEN" => "the-token-in-a-command",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let mut found = BTreeSet::new();
+        let text = "redis: { url: \"rediss://user:p%40ssword-1@redis.example:6380/0\" }\n\
+                    program:\n  command: [run, \"--auth=${MY_TOKEN}\"]\n  pass-environment: [DATABASE_URL, SERVICE_API_KEY, LANG]\n";
+        let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true, None);
+        assert!(file.errors.is_empty(), "{:?}", file.errors);
+        collect(&file.root, &[], &environment, &mut found);
+        let expected = [
+            "database-password",
+            "p%40ssword-1",
+            "p@ssword-1",
+            "the-key-of-the-service",
+            "the-token-in-a-command",
+        ];
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }
 }

@@ -29,8 +29,8 @@ use super::reports::{
 };
 use super::router::RouterRule;
 use super::secret::{Masked, Secret};
-use super::units::{Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
-use crate::command::AgentName;
+use super::units::{AgentUrl, Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
+use crate::command::{AgentName, PreferredBinding};
 
 settings! {
     /// The settings of `attache serve`.
@@ -52,6 +52,10 @@ settings! {
         /// The URL that the card advertises, if clients reach the server under another one
         #[flag(base_url, value_name = "URL")]
         base_url: Option<String> as Option<FromText<HttpUrl>>,
+        /// Stop when nothing was asked of the server for this long; never if this is not set
+        #[flag(idle_shutdown, value_name = "TIME")]
+        #[help = "Stop when nothing was asked of the server for this long, such as `10m`"]
+        idle_shutdown: Option<Time> as Option<FromText<Time>>,
     }
 
     flags StoreArgs {
@@ -192,6 +196,9 @@ settings! {
         /// How lines are written
         #[flag(log_format, value_enum, value_name = "FORMAT", default_value = "text")]
         format: LogFormat,
+        /// The file that the log is appended to, instead of standard error
+        #[flag(log_file, value_name = "PATH")]
+        file: Option<PathBuf>,
         /// Which requests are logged: `true`, `false`, or `slower-than 1s`
         #[flag(log_requests, value_name = "WHICH", default_value = "true")]
         #[mark(reload)] requests: LoggedRequests,
@@ -629,8 +636,14 @@ settings! {
         tools: Vec<FromText<ModelTool>>,
         /// Accept images, for models that can see
         images: bool,
-        /// How much of a conversation the model gets; without the oldest messages, if it would be more; 256 KiB if this is not set
+        /// The media types of files that the model gets as they are, such as `application/pdf` and `audio/wav`
+        files: Vec<String>,
+        /// How much of a conversation the model gets; without the oldest turns and results of tools, if it would be more; 256 KiB if this is not set
         max_context: Option<FromText<Size>>,
+        /// How long a tool may take; 1 minute if this is not set
+        tool_timeout: Option<FromText<Time>>,
+        /// How many times in a row the model may call tools before it replies; 16 if this is not set
+        max_rounds: Option<FromText<Count>>,
         /// How often a request is repeated if the endpoint is overloaded; 3 times if this is not set
         retries: Option<u32>,
         /// How long the endpoint may be silent; 2 minutes if this is not set
@@ -801,8 +814,13 @@ settings! {
         /// The address of the agent, or the URL of its card
         #[flag(remote, value_name = "URL")]
         #[help = "Serve a remote A2A agent as if it were this server's own: its address, or the URL of its card"]
-        #[more_help = "Credentials for it are in `delegation.agents` of the configuration file."]
-        url: Option<String> as Option<FromText<HttpUrl>>,
+        #[more_help = "The address can also name a transport: `unix:PATH`, `stdio:COMMAND`, `ws://…`, `grpc-jsonrpc://…` or \
+            `redis-streams://…`. Credentials for the agent are in `delegation.agents` of the configuration file."]
+        url: Option<String> as Option<FromText<AgentUrl>>,
+        /// Which of its interfaces to use, the best one first; the first one that can be used if this is not set
+        prefer: Vec<PreferredBinding>,
+        /// The Redis server with its credentials, for a `redis-streams://` address
+        redis: Option<Masked>,
         /// How often its card is read; every 5 minutes if this is not set
         refresh: Option<FromText<Time>>,
         /// Wait at the start until the agent can be reached

@@ -128,6 +128,50 @@ fn no_secret_is_printed() {
     assert!(!shown.contains("the secret of"), "{shown}");
 }
 
+/// What a changed file can have in addition.
+const TOKENS: [&str; 18] = [
+    "${ALICE_TOKEN}",
+    "${",
+    "$$",
+    "&a ",
+    "*a",
+    "!!str ",
+    "- ",
+    ": ",
+    "\n  ",
+    "\t",
+    "[",
+    "{",
+    "}",
+    "|\n",
+    "\"",
+    "\\x00",
+    "\u{e9}",
+    "99999999999999999999KiB",
+];
+
+/// A file with bytes removed, changed or repeated, or with something in addition. `FUZZ_TIMES=100` tries so many times more.
+#[test]
+fn a_changed_file_is_read_or_refused_with_a_message() {
+    let times: usize = std::env::var("FUZZ_TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    let (mut random, examples) = (fastrand::Rng::with_seed(7), examples());
+    for _ in 0..300 * times {
+        let mut text = random.choice(&examples).map(|text| text.as_bytes().to_vec()).unwrap_or_default();
+        for _ in 0..random.usize(1..5) {
+            let at = random.usize(..=text.len());
+            let end = random.usize(at..=text.len().min(at + 24));
+            match random.u8(..4) {
+                0 => drop(text.drain(at..end)),
+                1 => drop(text.splice(at..at, text[at..end].to_vec())),
+                2 => text[at..end].iter_mut().for_each(|byte| *byte = random.u8(b' '..=b'~')),
+                _ => drop(text.splice(at..at, TOKENS[random.usize(..TOKENS.len())].bytes())),
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        assert!(!verdict(&text).is_empty(), "{text}");
+    }
+}
+
 #[test]
 fn an_error_has_its_position_and_a_hint() {
     let caller = |rest: &str| format!("auth:\n  bearer:\n    - {{ name: alice, {rest} }}\n");

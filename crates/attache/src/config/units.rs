@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
+use attache::client::is_agent_url;
 use attache::server::{AllowedHost, AllowedOrigin, IpNet};
 use attache::store::{StoreRegistry, StoreUrl};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -252,6 +253,37 @@ impl fmt::Display for HttpUrl {
 impl Described for HttpUrl {
     const NAME: &'static str = "Url";
     const PATTERN: &'static str = "^https?://[^/]";
+    const EXAMPLE: &'static str = "https://agents.example.com";
+}
+
+/// The address of an agent: an `http` or `https` URL, or one that names another transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AgentUrl(pub(crate) String);
+
+impl FromStr for AgentUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_empty = text.split_once(':').is_none_or(|(_, rest)| rest.trim_matches('/').trim().is_empty());
+        match is_agent_url(text) && !is_empty {
+            true => Ok(Self(text.to_owned())),
+            false => {
+                Err("expected the address of an agent such as `https://agents.example.com` or `unix:PATH`")
+            }
+        }
+    }
+}
+
+impl fmt::Display for AgentUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Described for AgentUrl {
+    const NAME: &'static str = "AgentUrl";
+    const PATTERN: &'static str =
+        "^((https?|wss?|grpc-jsonrpcs?|grpc[+]jsonrpc|rediss?-streams)://[^/]|(unix|stdio):.)";
     const EXAMPLE: &'static str = "https://agents.example.com";
 }
 

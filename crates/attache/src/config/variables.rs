@@ -7,12 +7,13 @@ use attache_iii::variables::{self, Unread};
 use super::tree::Node;
 
 /// The variables without a flag: they hold secrets.
-const SECRETS: [&str; 5] = [
+const SECRETS: [&str; 6] = [
     attache::store::KEYRING_VARIABLE,
     attache_agents::API_TOKEN_VARIABLE,
     crate::command::TOKEN_VARIABLE,
     crate::command::CLIENT_SECRET_VARIABLE,
     crate::command::MODEL_KEY_VARIABLE,
+    crate::command::REDIS_VARIABLE,
 ];
 
 /// The variables that any subcommand reads.
@@ -51,6 +52,7 @@ mod tests {
             ("ATTACHE_LIMITS_BURST", Some("ATTACHE_LIMIT_BURST")),
             ("ATTACHE_KEYRINGS", Some("ATTACHE_KEYRING")),
             ("ATTACHE_TOKN", Some("ATTACHE_TOKEN")),
+            ("ATTACHE_REDIS_CREDENTIAL", Some("ATTACHE_REDIS_CREDENTIALS")),
             ("ATTACHE_listen", None),
             ("ATTACHE_", None),
             ("ATTACHE_XYZZY", None),

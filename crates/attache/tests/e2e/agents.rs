@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::model;
-use crate::support::{Program, until};
+use crate::support::{Program, free_address, until};
 
 /// A program that says its name, a model, an agent for alice only, and a router to the first two at the root.
 fn settings(model: &str, greeting: &str) -> String {
@@ -60,6 +60,13 @@ async fn one_file_has_agents_of_several_kinds_and_a_router_in_front_of_them() {
     assert_eq!(answer(&send(&format!("{url}/agents/chat/a2a"), "hi", json!({})).await), "user: hi");
     let refused = send(&format!("{url}/agents/private/a2a"), "hi", json!({})).await;
     assert!(refused.get("result").is_none(), "{refused}");
+    for metadata in [json!({"agent": "private"}), json!({"skill": "private/echo"}), json!({"skill": "echo"})]
+    {
+        let refused = send(&root, "hi", metadata.clone()).await;
+        assert!(refused.get("result").is_none(), "{metadata}: {refused}");
+    }
+    let card = home.run(&["card", url]).await;
+    assert!(card.stdout.contains("greeter/") && !card.stdout.contains("private"), "{card}");
 
     let listed = home.run(&["agents", "import", url, "--prefix", "our-"]).await;
     assert_eq!(listed.code, Some(0), "{listed}");
@@ -115,6 +122,209 @@ async fn a_named_agent_can_be_at_the_root() {
     assert_eq!(answer(&send(&format!("{}/a2a", server.url), "hi", json!({})).await), "good morning\n");
     let card = home.run(&["card", &server.url]).await;
     assert!(card.stdout.contains("The Greeter"), "{card}");
+}
+
+const ALICE: &str = "the-token-of-alice-is-long";
+const BOB: &str = "the-token-of-bob-is-longer";
+
+/// An agent for one caller at the root, and another one for the callers of the server, who are not the same.
+fn private_at_the_root(token: &str, limits: &str) -> String {
+    format!(
+        r#"
+listen: 127.0.0.1:0
+store: memory
+agent: private
+agents:
+  private:
+    echo: true
+    auth: {{ bearer: [{{ name: alice, token: {token} }}] }}
+    limits: {{ {limits} }}
+  other: {{ echo: true }}
+auth: {{ basic: [{{ name: bob, password: {BOB} }}] }}
+"#
+    )
+}
+
+/// The status of a message with these credentials, over JSON-RPC.
+async fn status(url: &str, authorization: &str) -> u16 {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message":
+        {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}});
+    let request = reqwest::Client::new().post(format!("{url}/a2a")).header("A2A-Version", "1.0").json(&body);
+    let response = request.header("Authorization", authorization).send().await.expect("the server answers");
+    response.status().as_u16()
+}
+
+/// The header of Bob, who has a password.
+fn bob() -> String {
+    use base64::Engine as _;
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("bob:{BOB}")))
+}
+
+#[tokio::test]
+async fn a_named_agent_at_the_root_lets_in_its_own_callers_only() {
+    let home = Home::new();
+    let file = home.file("attache.yml", &private_at_the_root(ALICE, ""));
+    let (server, said) = Program::command(&["serve", "--config", &file]).await;
+    assert!(said.contains("alice (bearer)") && !said.contains("bob"), "{said}");
+    let (root, other) = (server.url.clone(), format!("{}/agents/other", server.url));
+    for binding in ["jsonrpc", "http-json", "grpc"] {
+        let send = async |credentials: &[&str]| {
+            home.run(&[&["send", &root, "hi", "--binding", binding], credentials].concat()).await
+        };
+        let ran = send(&["--token", ALICE]).await;
+        assert!(ran.code == Some(0) && ran.stdout == "hi\n", "{binding}: {ran}");
+        for credentials in [&[][..], &["--token", "the-token-of-nobody-at-all"]] {
+            let ran = send(credentials).await;
+            assert_eq!(ran.code, Some(4), "{binding} {credentials:?}: {ran}");
+        }
+    }
+    let (alice, bob) = (format!("Bearer {ALICE}"), bob());
+    let each = [(&root, &alice, 200), (&root, &bob, 401), (&other, &alice, 401), (&other, &bob, 200)];
+    for (url, credentials, expected) in each {
+        assert_eq!(status(url, credentials).await, expected, "{url} {credentials}");
+    }
+    for (url, expected) in [(&root, "bearerAuth"), (&other, "basicAuth")] {
+        let card = reqwest::get(format!("{url}/.well-known/agent-card.json")).await.unwrap();
+        let card: Value = card.json().await.unwrap();
+        let schemes = card["securitySchemes"].as_object().cloned().unwrap_or_default();
+        assert_eq!(schemes.keys().collect::<Vec<_>>(), [expected], "{card}");
+    }
+}
+
+#[tokio::test]
+async fn a_named_agent_at_the_root_has_its_own_limits() {
+    let home = Home::new();
+    let file = home.file("attache.yml", &private_at_the_root(ALICE, "requests-per-second: 1, burst: 2"));
+    let (server, _) = Program::command(&["serve", "--config", &file]).await;
+    let (alice, bob) = (format!("Bearer {ALICE}"), bob());
+    until("alice is at her limit", async || status(&server.url, &alice).await == 429).await;
+    let other = format!("{}/agents/other", server.url);
+    for _ in 0..5 {
+        assert_eq!(status(&other, &bob).await, 200);
+    }
+    // A reload changes the limits of the agent, at the root too.
+    home.file("attache.yml", &private_at_the_root(ALICE, "requests-per-second: 1000"));
+    server.hang_up().await;
+    until("alice has other limits", async || {
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            all.push(status(&server.url, &alice).await);
+        }
+        all == [200; 5]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_callers_of_the_agent_at_the_root_and_never_weakens_them() {
+    let home = Home::new();
+    let settings = |auth: &str| {
+        format!(
+            "listen: 127.0.0.1:0\nstore: memory\nagent: private\nagents:\n  private: {{ echo: true{auth} }}\n  other: {{ echo: true }}\n"
+        )
+    };
+    let auth = |token: &str| format!(", auth: {{ bearer: [{{ name: alice, token: {token} }}] }}");
+    let file = home.file("attache.yml", &settings(&auth(ALICE)));
+    let (server, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    let (old, new) = (format!("Bearer {ALICE}"), "Bearer another-token-of-alice".to_owned());
+    assert_eq!(status(&server.url, &old).await, 200);
+    home.file("attache.yml", &settings(&auth("another-token-of-alice")));
+    server.hang_up().await;
+    until("the new token is known", async || status(&server.url, &new).await == 200).await;
+    assert_eq!(status(&server.url, &old).await, 401);
+    // Without `auth`, the agent would have the callers of the server, which does not authenticate any.
+    home.file("attache.yml", &settings(""));
+    server.hang_up().await;
+    log.line_with("callers of the agent `private` would no longer be authenticated").await;
+    assert_eq!(status(&server.url, &old).await, 401);
+    // Another agent at the root needs a restart. Until then the old one stays there, with its callers, also if it is removed.
+    let other = "listen: 127.0.0.1:0\nstore: memory\nagent: other\nagents: { other: { echo: true } }\n";
+    home.file("attache.yml", other);
+    server.hang_up().await;
+    log.line_with("removed an agent").await;
+    log.line_with("these settings need a restart").await;
+    assert_eq!((status(&server.url, "").await, status(&server.url, &new).await), (401, 200));
+    home.file("attache.yml", &settings(""));
+    server.hang_up().await;
+    log.line_with("callers of the agent `private` would no longer be authenticated").await;
+}
+
+#[tokio::test]
+async fn a_router_loses_an_agent_that_gets_callers_of_its_own() {
+    let home = Home::new();
+    let settings = |kind: &str, default: &str, auth: &str| {
+        format!(
+            "listen: 127.0.0.1:0\nstore: memory\nagent: {kind}\nrouter: {{ default: {default} }}\nagents:\n  one: {{ echo: true{auth} }}\n  two: {{ echo: true }}\n"
+        )
+    };
+    let auth = format!(", auth: {{ bearer: [{{ name: alice, token: {ALICE} }}] }}");
+    let file = home.file("attache.yml", &settings("router", "one", ""));
+    let (server, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    let root = format!("{}/a2a", server.url);
+    assert_eq!(answer(&send(&root, "hi", json!({})).await), "hi");
+    // The router at the root goes on with its settings, although the file has another agent for the root.
+    for kind in ["router", "two"] {
+        home.file("attache.yml", &settings(kind, "one", &auth));
+        server.hang_up().await;
+        let line = log.line_with("the settings stay as they were").await;
+        assert!(line.contains("the agent `one` has `auth` of its own"), "{kind}: {line}");
+        assert_eq!(answer(&send(&root, "hi", json!({"agent": "one"})).await), "hi");
+    }
+    home.file("attache.yml", &settings("router", "two", &auth));
+    server.hang_up().await;
+    until("the router has lost the agent", async || {
+        send(&root, "hi", json!({"agent": "one"})).await.get("result").is_none()
+    })
+    .await;
+    assert_eq!(answer(&send(&root, "hi", json!({})).await), "hi");
+}
+
+#[tokio::test]
+async fn settings_that_would_open_an_agent_or_have_no_effect_are_refused_at_the_start() {
+    let home = Home::new();
+    let private =
+        format!("private: {{ echo: true, auth: {{ bearer: [{{ name: alice, token: {ALICE} }}] }} }}");
+    let sampling = |url: &str, rest: &str| {
+        format!("agent: mcp\nmcp: {{ command: cat, sampling: {{ url: '{url}', name: x, {rest} }} }}")
+    };
+    let here = "http://127.0.0.1:9";
+    let model = |url: &str| {
+        format!("agent: echo\nagents: {{ m: {{ model: {{ url: '{url}', name: x, key: secret }} }} }}")
+    };
+    let router = |rest: &str| {
+        format!("agent: router\nrouter: {{ {rest} }}\nagents: {{ one: {{ echo: true }}, {private} }}")
+    };
+    let of_its_own = "the agent `private` has `auth` of its own";
+    let in_transit = "without TLS it could be read in transit";
+    for (text, expected) in [
+        (router("default: private"), of_its_own),
+        (router("rules: [{ agent: private, keywords: [x] }]"), of_its_own),
+        (
+            format!("agent: echo\nagents: {{ {private}, r: {{ router: {{ default: private }} }} }}"),
+            of_its_own,
+        ),
+        (format!("agent: router\nagents: {{ {private} }}"), "there are no agents to pass messages to"),
+        ("agent: echo\nagents:\n  open:\n    echo: true\n    auth:\n".to_owned(), "agents.open.auth"),
+        (sampling(here, "tools: [functions]"), "`sampling.tools` has no effect"),
+        (sampling(here, "budget: { tokens: 5 }"), "`sampling.budget` has no effect"),
+        (sampling(here, "images: true"), "`sampling.images` has no effect"),
+        (sampling("http://192.0.2.1", "key: secret"), in_transit),
+        (
+            format!("agent: mcp\nmcp: {{ url: '{here}', token: one, token-file: two }}"),
+            "there is both a `mcp.token` and a `mcp.token-file`",
+        ),
+        (model("http://192.0.2.1/v1"), in_transit),
+        (model("http://models.example.com/v1?version=1"), in_transit),
+    ] {
+        let file = home.file("attache.yml", &format!("{text}\n"));
+        let checked = home.run(&["config", "check", "--config", &file]).await;
+        assert!(checked.code == Some(2) && checked.stderr.contains(expected), "{text}: {checked}");
+    }
+    for url in ["http://127.0.0.1:9/v1", "http://localhost:9", "https://models.example.com/v1?version=1"] {
+        let file = home.file("attache.yml", &format!("{}\n", model(url)));
+        let checked = home.run(&["config", "check", "--config", &file]).await;
+        assert_eq!(checked.code, Some(0), "{url}: {checked}");
+    }
 }
 
 #[tokio::test]
@@ -283,6 +493,58 @@ async fn a_remote_agent_is_served_with_one_flag_and_the_task_is_kept_here() {
     let home = Home::new();
     let gone = home.run(&["serve", "--remote", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]).await;
     assert!(gone.code == Some(1) && gone.stderr.contains("cannot connect to the remote agent"), "{gone}");
+}
+
+#[tokio::test]
+async fn a_named_agent_that_is_down_keeps_no_others_from_starting_and_answers_when_it_is_up() {
+    let (home, address) = (Home::new(), free_address());
+    let settings = format!(
+        "listen: 127.0.0.1:0\nstore: memory\nagent: near\nagents:\n  near: {{ echo: true }}\n  far: {{ remote: {{ url: \"http://{address}\" }} }}\n"
+    );
+    let file = home.file("attache.yml", &settings);
+    let (server, said, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    assert!(said.contains("an agent is not available"), "{said}");
+    let (near, far) = (format!("{}/a2a", server.url), format!("{}/agents/far/a2a", server.url));
+    assert_eq!(answer(&send(&near, "hello", json!({})).await), "hello");
+    let refused = send(&far, "hello", json!({})).await;
+    assert_eq!(refused["error"]["code"], -32054, "{refused}");
+    let echo = ["serve", "--agent", "echo", "--listen", &address, "--store", "memory"];
+    let (_remote, _) = Program::command(&echo).await;
+    log.line_with("an agent is connected").await;
+    assert_eq!(answer(&send(&far, "hello", json!({})).await), "hello");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_remote_agent_can_be_reached_over_every_transport() {
+    let home = Home::new();
+    let socket = home.path("agent.sock").display().to_string();
+    let echo = ["serve", "--agent", "echo", "--store", "memory", "--log-requests", "true"];
+    let listen = ["--listen", "127.0.0.1:0", "--listen", &format!("unix:{socket}")];
+    let (remote, _, mut log) = Program::watched(&[&echo[..], &listen[..]].concat(), &[]).await;
+    let command =
+        format!("stdio:{} serve --agent echo --stdio --store memory", env!("CARGO_BIN_EXE_attache"));
+    // The text names the socket too.
+    let authority = remote.url.trim_start_matches("http://").split(' ').next().unwrap_or_default();
+    for (settings, binding) in [
+        (format!("url: unix:{socket}"), Some("JSONRPC-LINES")),
+        (format!("url: ws://{authority}/ws"), Some("JSONRPC-WEBSOCKET")),
+        (format!("url: grpc-jsonrpc://{authority}"), Some("JSONRPC-GRPC")),
+        (format!("url: http://{authority}\n  prefer: [redis-streams, websocket]"), Some("JSONRPC-WEBSOCKET")),
+        (format!("url: \"{command}\""), None),
+    ] {
+        let settings = format!("listen: 127.0.0.1:0\nstore: memory\nremote:\n  {settings}\n");
+        let file = home.file("attache.yml", &settings);
+        let (server, _) = Program::command(&["serve", "--config", &file]).await;
+        let sent = send(&format!("{}/a2a", server.url), "hello", json!({})).await;
+        assert_eq!(answer(&sent), "hello", "{settings}: {sent}");
+        if let Some(binding) = binding {
+            log.line_with(&format!("binding=\"{binding}\" operation=\"SendStreamingMessage\"")).await;
+        }
+        assert!(server.stop().await.success(), "{settings}");
+    }
+    let wrong = home.run(&["serve", "--remote", "ftp://127.0.0.1:9"]).await;
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("is not the address of an agent"), "{wrong}");
 }
 
 #[tokio::test]

@@ -310,6 +310,29 @@ async fn the_schema_is_printed() {
 }
 
 #[tokio::test]
+async fn a_wrong_address_or_agent_in_the_file_is_reported_with_its_line() {
+    let home = Home::new();
+    for (listen, error) in [
+        (
+            "127.0.0.1:99999",
+            "FILE:3: cannot listen on `127.0.0.1:99999`: expected `HOST:PORT` or `unix:PATH`",
+        ),
+        ("'::1'", "FILE:3: cannot listen on `::1`"),
+        ("[127.0.0.1:0, 'unix:']", "FILE:3: cannot listen on `unix:`"),
+        ("0.0.0.0:0", "FILE:3: on `0.0.0.0:0` other machines can connect"),
+    ] {
+        let file = home.file("attache.yml", &format!("store: memory\nagent: parrot\nlisten: {listen}\n"));
+        let checked =
+            home.run(&["config", "check", "--config", &file]).await.to_string().replace(&file, "FILE");
+        assert!(checked.contains(error), "{checked}");
+        assert!(checked.contains("FILE:2: there is no agent `parrot`"), "{checked}");
+    }
+    let file = home.file("attache.yml", "store: memory\nlisten: ['[::1]:0', 'localhost:0', 'unix:a.sock']\n");
+    let checked = home.run(&["config", "check", "--config", &file]).await;
+    assert!(checked.stdout.contains("[::1]:0, localhost:0, unix:a.sock"), "{checked}");
+}
+
+#[tokio::test]
 async fn everyone_is_not_let_in_from_everywhere_by_mistake() {
     let home = Home::new();
     let serve = ["serve", "--agent", "echo", "--store", "memory:", "--listen", "0.0.0.0:0"];

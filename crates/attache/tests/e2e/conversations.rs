@@ -100,3 +100,18 @@ async fn a_workspace_that_is_missing_stops_the_server() {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("`/does/not/exist`, which is not a directory"), "{said}");
 }
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stops_when_it_is_idle() {
+    let home = Home::new();
+    let file = home.file("attache.yml", "store: \"memory:\"\nagent: echo\nidle-shutdown: 300ms\n");
+    let arguments = ["serve", "--config", &file, "--listen", "127.0.0.1:0"];
+    let (server, _, mut log) = Program::watched(&arguments, &[]).await;
+    log.line_with("nothing was asked of the server").await;
+    tokio::spawn(log.skip());
+    assert_eq!(server.end().await.code(), Some(0));
+    // 0 switches it off.
+    let off = Program::command(&[&arguments[..], &["--idle-shutdown", "0s"]].concat()).await.0;
+    let sent = send(&off, text("hello", "c")).await;
+    assert_eq!(sent["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{sent}");
+}

@@ -258,7 +258,7 @@ async fn who_gives_callers_tiers_says_which_one_the_others_are_in() {
     let file = home.file("some.yml", &text);
     let ran = home.run(&["config", "check", "--config", &file]).await;
     assert_eq!(ran.code, Some(2), "{ran}");
-    assert!(ran.stderr.contains("hint: say so with `functions.tier` or `--tier`"), "{ran}");
+    assert!(ran.stderr.contains("hint: set it with `functions.tier` or `--tier`"), "{ran}");
     let ran = home.run(&["config", "check", "--config", &file, "--tier", "public"]).await;
     assert_eq!(ran.code, Some(0), "{ran}");
 }

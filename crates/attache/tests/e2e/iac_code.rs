@@ -1,6 +1,8 @@
 //! The server in the place of iac-code: the requests and the table rows of its protocol reference.
 #![cfg(unix)]
 
+mod input;
+mod push;
 mod transports;
 mod work;
 

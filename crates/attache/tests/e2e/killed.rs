@@ -113,6 +113,43 @@ async fn a_program_fails_its_task_and_the_next_message_starts_it_again() {
 }
 
 #[tokio::test]
+async fn a_program_with_the_json_protocol_fails_its_task_and_the_next_message_starts_it_again() {
+    let killable = Killable::new(|home| {
+        // The second process has left the group of the first.
+        let script = r#"
+            read -r message
+            setsid sleep 1000 &
+            echo "{\"type\":\"chunk\",\"text\":\"$$ $!\"}"
+            case "$message" in *'"text":"hang","type"'*) sleep 1000 ;; esac
+            case "$message" in *'"text":"ask","type"'*) echo '{"type":"ask","text":"what?"}'; read -r answer ;; esac
+            echo '{"type":"complete"}'
+        "#;
+        let script = home.file("agent.sh", script);
+        format!("program: {{ protocol: json, command: [/bin/sh, {script}] }}\n")
+    });
+    let server = killable.start().await;
+    let asked = say(&server, "other", "ask").await;
+    assert_eq!(asked["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+    let id = begin(&server, "c", "hang").await;
+    let pids = answer(&server.call("GetTask", json!({"id": id})).await);
+    let all = format!("{pids} {}", answer(&asked));
+    server.kill().await;
+    for pid in all.split_whitespace() {
+        gone(pid).await;
+    }
+    let server = killable.start().await;
+    let task = ended(&server, &id).await;
+    assert!(reason(&task).contains(INTERRUPTED), "{task}");
+    assert_eq!(answer(&task), pids, "what arrived is kept");
+    assert_eq!(say(&server, "c", "go on").await["status"]["state"], "TASK_STATE_COMPLETED");
+    // The answer to the question starts the program again.
+    let answered =
+        json!({"messageId": "a", "role": "ROLE_USER", "taskId": asked["id"], "parts": [{"text": "this"}]});
+    let task = server.call("SendMessage", json!({"message": answered})).await["task"].clone();
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
+}
+
+#[tokio::test]
 async fn a_model_is_asked_again() {
     let requests = Arc::new(AtomicUsize::new(0));
     let reply = move || {

@@ -54,6 +54,31 @@ async fn requests_and_turns_are_lines_of_json_without_what_was_said() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn the_log_is_appended_to_a_file_that_only_its_owner_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let home = Home::new();
+    let path = home.path("server.log");
+    let file = home.file("some.yml", &format!("log: {{ file: \"{}\" }}\n{SERVER}", path.display()));
+    for lines in [1, 2] {
+        let (program, said) = Program::command(&["serve", "--config", &file]).await;
+        assert!(!said.contains("INFO"), "{said}");
+        send(&program.url).await;
+        assert!(program.stop().await.success());
+        let log = std::fs::read_to_string(&path).expect("there is a log");
+        assert_eq!(log.matches("attache::turn").count(), lines, "{log}");
+        assert!(!log.contains('\u{1b}'), "there are no colours in a file: {log}");
+    }
+    let mode = std::fs::metadata(&path).expect("there is a log").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let missing = ["serve", "--agent", "echo", "--listen", "127.0.0.1:0", "--log-file", "/nowhere/a.log"];
+    let refused = home.run(&missing).await;
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(refused.stderr.contains("cannot open the log file `/nowhere/a.log`"), "{refused}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn which_requests_are_logged_changes_at_once() {
     let home = Home::new();
     let file = home.file("some.yml", &format!("log: {{ requests: slower-than 1h }}\n{SERVER}"));

@@ -15,6 +15,7 @@ mod examples;
 #[cfg(unix)]
 mod full;
 mod functions;
+mod gateway_killed;
 mod guarded;
 mod health;
 mod home;
@@ -24,6 +25,7 @@ mod killed;
 mod log;
 #[path = "../shared/model.rs"]
 mod model;
+mod model_tools;
 mod models;
 mod pages;
 mod programs;

@@ -79,3 +79,17 @@ async fn a_model_without_a_name_or_with_a_wrong_url_is_refused() {
         assert!(refused.stderr.contains(expected), "{refused}");
     }
 }
+
+#[tokio::test]
+async fn a_response_that_is_no_stream_is_in_the_log() {
+    let page = "<html><body>please log in</body></html>";
+    let app = axum::Router::new().route("/v1/chat/completions", axum::routing::post(async move || page));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}/v1", listener.local_addr().expect("it has an address"));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--model", &url, "--model-name", "small"];
+    let (server, _, mut log) = Program::watched(&arguments, &[("ATTACHE_STORE", "memory:")]).await;
+    let failed = server.send("hello", None).await;
+    assert_eq!(failed["task"]["status"]["state"], "TASK_STATE_FAILED", "{failed}");
+    log.line_with("please log in").await;
+}

@@ -95,6 +95,32 @@ async fn a_program_does_not_outlive_a_server_that_is_killed() {
     until("all processes are gone", || !runs()).await;
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn no_zombie_is_left_after_many_turns() {
+    // The second process is left behind, and the third one has left the group.
+    let script = "sleep 1000 & setsid sleep 1000 & exit 0";
+    let home = Home::new();
+    let program = home.file("agent.sh", script);
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--program", &format!("/bin/sh {program}")];
+    let (server, _) = Program::command(&arguments).await;
+    for _ in 0..50 {
+        assert_eq!(state(&server.send("x", None).await), "TASK_STATE_COMPLETED");
+    }
+    let parent = server.pid().to_string();
+    // The process of `stat` is followed by its name in parentheses, its state and its parent.
+    let is_zombie = |stat: String| {
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        (fields.next(), fields.next()) == (Some("Z"), Some(parent.as_str()))
+    };
+    let zombies = || {
+        let all = std::fs::read_dir("/proc").expect("there are processes").flatten();
+        let states = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        states.filter(|stat| is_zombie(stat.clone())).count()
+    };
+    until("no zombie is left", || zombies() == 0).await;
+}
+
 #[tokio::test]
 async fn a_program_and_another_kind_of_agent_are_refused() {
     let home = Home::new();

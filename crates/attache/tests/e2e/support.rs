@@ -157,7 +157,8 @@ impl Program {
                 break;
             }
         }
-        let program = Self { url: url.expect("it says where it listens"), child };
+        let url = url.unwrap_or_else(|| panic!("it does not say where it listens: {said}"));
+        let program = Self { url, child };
         (program, said, Log(lines))
     }
 

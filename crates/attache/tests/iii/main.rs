@@ -1,6 +1,6 @@
 //! The embedded engine with workers of the real iii SDKs: each promise for each language and version.
 //!
-//! `cargo xtask test` installs the SDKs and says where they are; without that, these tests are skipped and say so.
+//! `cargo xtask test` installs the SDKs and says where they are; without that, these tests are skipped with a message.
 
 mod examples;
 mod llm;

@@ -1,6 +1,6 @@
 //! The official SDKs of A2A as clients of our server, and as servers of our client, as which there are those published for Rust, too.
 //!
-//! `cargo xtask test` installs them and says where they are; without that, these tests are skipped and say so. What each peer
+//! `cargo xtask test` installs them and says where they are; without that, these tests are skipped with a message. What each peer
 //! could do is left in `target/interop`, from which `docs/interop.md` is made.
 
 mod agent;

@@ -1,6 +1,6 @@
 //! Logging in at an authorization server that others made, to an agent that asks it whether tokens are good.
 //!
-//! `cargo xtask test` installs the server and says where it is; without that, these tests are skipped and say so.
+//! `cargo xtask test` installs the server and says where it is; without that, these tests are skipped with a message.
 
 mod agent;
 mod browser;

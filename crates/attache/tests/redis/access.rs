@@ -83,6 +83,22 @@ async fn the_card_lists_the_streams_after_the_standard_interfaces_and_without_cr
 }
 
 #[tokio::test]
+async fn paths_of_artifacts_are_not_told_to_other_machines_over_redis() {
+    let home = Home::new();
+    for redis in [
+        "{ url: 'redis://192.0.2.1:6379' }",
+        "{ url: 'redis://127.0.0.1:1', card-host: 'redis.example.com:6379' }",
+    ] {
+        let settings = format!("agent: echo\ninsecure: true\nartifacts: {{ urls: file }}\nredis: {redis}\n");
+        let file = home.file("attache.yml", &settings);
+        let serve = ["serve", "--config", &file, "--listen", "127.0.0.1:0"];
+        let refused = attache().args(serve).env("ATTACHE_STORE", "memory:").output().await.unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("`file:` URLs of artifacts"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_redis_of_another_machine_needs_authentication_or_insecure() {
     let refused = attache()
         .args([
@@ -102,6 +118,16 @@ async fn a_redis_of_another_machine_needs_authentication_or_insecure() {
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("other machines can reach Redis at `redis://192.0.2.1:6379/0`"), "{said}");
     assert!(said.contains("--insecure") && !said.contains("s3cret"), "{said}");
+    // The card leads other machines to a Redis server of this one.
+    let home = Home::new();
+    let settings =
+        "agent: echo\nredis: { url: 'redis://127.0.0.1:1', card-host: 'redis.example.com:6379' }\n";
+    let file = home.file("attache.yml", settings);
+    let serve = ["serve", "--config", &file, "--listen", "127.0.0.1:0"];
+    let refused = attache().args(serve).env("ATTACHE_STORE", "memory:").output().await.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("other machines can reach Redis at `redis.example.com:6379`"), "{said}");
     // With `config show`, the password is masked.
     let shown = attache()
         .args(["config", "show", "--redis", "redis://:s3cret@192.0.2.1:6379", "--insecure"])

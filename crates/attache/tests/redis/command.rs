@@ -42,20 +42,57 @@ async fn send_stream_task_and_card_work_over_redis() {
 }
 
 #[tokio::test]
+async fn chat_watch_and_cancel_work_over_redis() {
+    if !has_redis("command::chat_watch_and_cancel_work_over_redis") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let _served = Served::start(&["--agent", "echo", "--redis", &redis.url()]).await;
+    let (home, agent) = (Home::new(), redis.agent());
+    let chat = home.run_with_input(&["chat", &agent], "over Redis\nonce more\n").await;
+    assert_eq!((chat.code, chat.stdout.as_str()), (Some(0), "over Redis\nonce more\n"), "{chat}");
+    let redis = Redis::start().await;
+    let file = home.file("attache.yml", "program:\n  command: sleep 600\n");
+    let _served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
+    let agent = redis.agent();
+    let sent = home.run(&["send", "--no-wait", &agent, "wait"]).await;
+    let task = sent.stdout.trim();
+    let watch = home.command(&["task", "watch", &agent, task]).spawn().expect("it starts");
+    let canceled = home.run(&["task", "cancel", "--json", &agent, task]).await;
+    assert!(canceled.code == Some(0) && canceled.stdout.contains("TASK_STATE_CANCELED"), "{canceled}");
+    let watched = soon("the end of the watch", watch.wait_with_output()).await.expect("it ends");
+    assert_eq!(watched.status.code(), Some(1), "the task was canceled");
+}
+
+#[tokio::test]
 async fn redis_credentials_are_for_one_server_and_never_in_messages() {
     if !has_redis("command::redis_credentials_are_for_one_server_and_never_in_messages") {
         return;
     }
     let redis = Redis::start_with(&["--requirepass", "s3cret-of-redis"]).await;
     let url = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port());
-    let _served = Served::start(&["--agent", "echo", "--redis", &url]).await;
+    let served = Served::start(&["--agent", "echo", "--redis", &url]).await;
     let agent = redis.agent();
-    let (succeeded, said, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &url)]).await;
+    let (succeeded, said, error) =
+        run(&["send", &agent, "hello"], &[("ATTACHE_REDIS_CREDENTIALS", &url)]).await;
     assert!(succeeded && said.contains("hello"), "{said}{error}");
     let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
     assert!(!succeeded && error.contains("NOAUTH"), "{error}");
+    // A card may not decide that credentials of the user are used.
+    let over_card = ["send", "--prefer", "redis-streams", &served.url, "hello"];
+    let credentials = [("ATTACHE_REDIS_CREDENTIALS", url.as_str())];
+    let (succeeded, _, error) = run(&over_card, &credentials).await;
+    assert!(!succeeded && error.contains("none were sent") && !error.contains("s3cret"), "{error}");
+    let origin = format!("redis-streams://127.0.0.1:{}", redis.port());
+    let trusting = [&over_card[..], &["--trust-origin", &origin]].concat();
+    let (succeeded, said, error) = run(&trusting, &credentials).await;
+    assert!(succeeded && said.contains("hello"), "{said}{error}");
+    // The Redis server of `attache serve` is none of the client's credentials.
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &url)]).await;
+    assert!(!succeeded && error.contains("NOAUTH"), "{error}");
     let elsewhere = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port() ^ 1);
-    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &elsewhere)]).await;
+    let (succeeded, _, error) =
+        run(&["send", &agent, "hello"], &[("ATTACHE_REDIS_CREDENTIALS", &elsewhere)]).await;
     assert!(!succeeded && error.contains("NOAUTH") && !error.contains("s3cret"), "{error}");
 }
 

@@ -3,11 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use attache::prelude::*;
+use attache::protocol::StreamResponse;
 use serde_json::json;
 
 use crate::home::Home;
 use crate::support::{
-    DEAD, Peer, REQUESTS, RESPONSES, Redis, Served, command, has_redis, left, message, range, send, until,
+    DEAD, Peer, REQUESTS, RESPONSES, Redis, Served, command, has_redis, left, message, range, send, soon,
+    until,
 };
 
 /// Settings for a program that notes each of its runs, and answers after a time.
@@ -231,35 +234,100 @@ async fn a_process_that_stops_finishes_or_gives_back() {
     assert!(runs(&home).values().all(|count| *count == 1), "{:?}", runs(&home));
 }
 
+/// Adds a request, and delivers it so many times to processes that end before they answer it.
+async fn poison(redis: &Redis, peer: &mut Peer, consumers: &[&str]) {
+    let mut connection = redis.connection().await;
+    peer.add("poison", &send(1, "poison"), &[]).await;
+    let (first, others) = consumers.split_first().unwrap();
+    let mut calls = vec![
+        vec!["XGROUP", "CREATE", REQUESTS, "attache", "0-0"],
+        vec!["XREADGROUP", "GROUP", "attache", first, "STREAMS", REQUESTS, ">"],
+    ];
+    calls.extend(others.iter().map(|other| vec!["XAUTOCLAIM", REQUESTS, "attache", other, "0", "0-0"]));
+    for arguments in calls {
+        let mut call = command(arguments[0]);
+        call.arg(&arguments[1..]);
+        call.exec_async(&mut connection).await.unwrap();
+    }
+}
+
 #[tokio::test]
-async fn a_request_that_is_never_answered_is_refused_in_the_end() {
-    if !has_redis("faults::a_request_that_is_never_answered_is_refused_in_the_end") {
+async fn a_request_that_is_never_answered_is_refused_in_the_end_and_its_client_is_told() {
+    if !has_redis("faults::a_request_that_is_never_answered_is_refused_in_the_end_and_its_client_is_told") {
+        return;
+    }
+    // Without a name of its own, a process takes over the requests of others. With one, it has those of the process before it.
+    for (name, consumers) in [("", ["one", "two"]), (", consumer-name: worker", ["worker", "worker"])] {
+        let redis = Redis::start().await;
+        let home = Home::new();
+        let settings = format!("agent: echo\nredis: {{ claim-after: 1s, max-deliveries: 2{name} }}\n");
+        let file = home.file("attache.yml", &settings);
+        let mut peer = Peer::new(&redis).await;
+        let mut connection = redis.connection().await;
+        poison(&redis, &mut peer, &consumers).await;
+        let _served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
+        let told = peer.finals(1).await;
+        let reason = "the request was delivered 2 times and never answered";
+        let error = &told[0].payload["error"];
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(reason)), "{told:?}");
+        assert_eq!((told[0].correlation.as_str(), &told[0].payload["id"]), ("poison", &json!(1)));
+        until("it is in the dead stream", async || range(&mut connection, DEAD).await.len() == 1).await;
+        let dead = range(&mut connection, DEAD).await;
+        assert_eq!(dead[0].get("reason"), Some(reason.as_bytes()));
+        assert!(dead[0].get("payload").is_some_and(|payload| payload.starts_with(b"{")), "{dead:?}");
+        assert_eq!(left(&mut connection).await, (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_ends_even_the_process_that_refuses_it_is_refused_without_being_read() {
+    if !has_redis(
+        "faults::a_request_that_ends_even_the_process_that_refuses_it_is_refused_without_being_read",
+    ) {
         return;
     }
     let redis = Redis::start().await;
     let home = Home::new();
     let file = home.file("attache.yml", "agent: echo\nredis: { claim-after: 1s, max-deliveries: 2 }\n");
     let mut peer = Peer::new(&redis).await;
-    let mut connection = redis.connection().await;
-    peer.add("poison", &send(1, "poison"), &[]).await;
-    // Two processes have had it and were ended by it.
-    for arguments in [
-        vec!["XGROUP", "CREATE", REQUESTS, "attache", "0-0"],
-        vec!["XREADGROUP", "GROUP", "attache", "one", "STREAMS", REQUESTS, ">"],
-    ] {
-        let mut call = command(arguments[0]);
-        call.arg(&arguments[1..]);
-        call.exec_async(&mut connection).await.unwrap();
-    }
-    let mut claim = command("XAUTOCLAIM");
-    claim.arg(&[REQUESTS, "attache", "two", "0", "0-0"]);
-    claim.exec_async(&mut connection).await.unwrap();
+    poison(&redis, &mut peer, &["one", "two", "three"]).await;
     let _served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
-    until("it is refused", async || range(&mut connection, DEAD).await.len() == 1).await;
+    let mut connection = redis.connection().await;
+    until("it is in the dead stream", async || range(&mut connection, DEAD).await.len() == 1).await;
     let dead = range(&mut connection, DEAD).await;
-    let reason = String::from_utf8_lossy(dead[0].get("reason").unwrap()).into_owned();
-    assert_eq!(reason, "the request was delivered 3 times and never answered");
+    let has = ["reason", "entry_id", "correlation_id", "payload"].map(|name| dead[0].get(name).is_some());
+    assert_eq!(has, [true, true, false, false], "{dead:?}");
     assert_eq!(left(&mut connection).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_client_whose_server_is_killed_in_a_stream_learns_how_its_task_ended() {
+    if !has_redis("faults::a_client_whose_server_is_killed_in_a_stream_learns_how_its_task_ended") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let home = Home::new();
+    let file = slow_program(&home, "600", "redis: { claim-after: 1s }\n");
+    let store = format!("sqlite:{}", home.path("tasks.db").display());
+    let (url, keyring) = (redis.url(), home.path("keyring.json").display().to_string());
+    let environment = [("ATTACHE_STORE", store.as_str()), ("ATTACHE_KEYRING_FILE", keyring.as_str())];
+    let first = Served::start_with(&["--config", &file, "--redis", &url], &environment).await;
+    let client = Client::connect(&redis.agent()).await.unwrap();
+    let mut events = client.stream("only once").await.unwrap();
+    until("the agent works", async || runs(&home).len() == 1).await;
+    first.kill().await;
+    let _second = Served::start_with(&["--config", &file, "--redis", &url], &environment).await;
+    let mut states = Vec::new();
+    while let Some(event) = soon("an event", events.next()).await {
+        match event.unwrap() {
+            StreamResponse::Task(task) => states.push(task.status.state),
+            StreamResponse::StatusUpdate(update) => states.push(update.status.state),
+            StreamResponse::ArtifactUpdate(_) | StreamResponse::Message(_) => {}
+        }
+    }
+    assert_eq!(states.last(), Some(&TaskState::Failed), "{states:?}");
+    assert_eq!(client.list(Default::default()).await.unwrap().tasks.len(), 1);
+    assert_eq!(runs(&home).get("only once"), Some(&1));
 }
 
 #[tokio::test]
@@ -276,4 +344,44 @@ async fn the_group_is_made_again_after_redis_lost_its_data() {
         assert_eq!(sent["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
         command("FLUSHALL").exec_async(&mut connection).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn so_many_streams_are_open_at_once_and_no_more() {
+    if !has_redis("faults::so_many_streams_are_open_at_once_and_no_more") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let home = Home::new();
+    let gate = home.path("gate");
+    let script = home.file(
+        "agent.sh",
+        &format!(
+            "#!/bin/sh\ncat > /dev/null\nwhile [ ! -e {} ]; do sleep 0.05; done\necho done\n",
+            gate.display()
+        ),
+    );
+    let settings = format!("program:\n  command: sh {script}\nredis: {{ streams: 2 }}\n");
+    let file = home.file("attache.yml", &settings);
+    let _served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
+    let mut peer = Peer::new(&redis).await;
+    for id in [1, 2] {
+        peer.add(&format!("c-{id}"), &message("SendStreamingMessage", id, "hello"), &[]).await;
+    }
+    let mut open = HashSet::new();
+    soon("both streams have begun", async {
+        while open.len() < 2 {
+            open.extend(peer.read().await.into_iter().map(|response| response.correlation));
+        }
+    })
+    .await;
+    peer.add("c-3", &message("SendStreamingMessage", 3, "hello"), &[]).await;
+    let responses = peer.finals(1).await;
+    let refused = responses.iter().find(|response| response.is_final).unwrap();
+    assert_eq!((refused.correlation.as_str(), &refused.payload["error"]["code"]), ("c-3", &json!(-32054)));
+    std::fs::write(&gate, "").unwrap();
+    let responses = peer.finals(2).await;
+    let ended = responses.iter().filter(|response| response.is_final);
+    let ended: HashSet<_> = ended.map(|response| response.correlation.as_str()).collect();
+    assert_eq!(ended, HashSet::from(["c-1", "c-2"]), "{responses:?}");
 }

@@ -4,6 +4,7 @@
 //! why. The peer in Python is installed by `cargo xtask test`.
 
 mod access;
+mod bounds;
 mod command;
 #[path = "../../../attache-server/tests/conformance/mod.rs"]
 #[expect(unused_imports, reason = "the tests of the server use more of it")]

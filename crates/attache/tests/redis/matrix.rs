@@ -6,7 +6,7 @@ use attache_core::BoxFuture;
 use attache_server::{Listening, RedisStreams};
 use serde_json::{Value, json};
 
-use crate::conformance::{self, Generation, Got, HttpWire, Side, Wire, matrix, server, split_headers};
+use crate::conformance::{self, Case, Got, HttpWire, Side, Wire, matrix, server, split_headers};
 use crate::support::{Peer, RESPONSES, Redis, Response, has_redis};
 
 /// HTTP with an idempotency key in each request, because sends over Redis get one from their entries. With it, an agent that replies
@@ -63,20 +63,21 @@ fn run(listening: Listening) -> String {
     address
 }
 
-async fn compare(generation: Generation, guarded: bool) {
-    if !has_redis(&format!("matrix::redis, {generation:?}, guarded: {guarded}")) {
+async fn compare(case: Case) {
+    if !has_redis(&format!("matrix::redis, {case:?}")) {
         return;
     }
     let redis = Redis::start().await;
-    let own = run(server(guarded).bind("127.0.0.1:0").listen().await.unwrap());
+    let own = run(server(case.access).bind("127.0.0.1:0").listen().await.unwrap());
     let streams = RedisStreams::new(&redis.url()).unwrap();
-    let other = run(server(guarded).bind("127.0.0.1:0").redis(streams).listen().await.unwrap());
-    let mut http = KeyedHttp(HttpWire::new(format!("http://{own}/a2a")));
+    let other = run(server(case.access).bind("127.0.0.1:0").redis(streams).listen().await.unwrap());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut http = KeyedHttp(HttpWire::new(client, format!("http://{own}/a2a")));
     let peer = Peer::with_reply(&redis, &format!("{RESPONSES}:suite")).await;
     let mut wire = RedisWire { peer, read: VecDeque::new() };
     let http = Side { wire: &mut http, server: own };
     let other = Side { wire: &mut wire, server: other };
-    conformance::compare(http, other, generation, guarded).await;
+    conformance::compare(http, other, case).await;
 }
 
-matrix! { redis: compare() }
+matrix! { redis: compare }

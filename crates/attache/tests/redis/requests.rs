@@ -95,7 +95,7 @@ async fn a_bad_entry_goes_to_the_dead_stream_and_harms_no_other() {
         vec![("correlation_id", "type"), ("reply_stream", "attache:a2a:responses:text"), payload],
         vec![
             ("correlation_id", "twice"),
-            payload,
+            ("payload", r#"{"jsonrpc":"2.0","id":3,"headers":{"Authorization":"Bearer s3cret"}}"#),
             ("authorization", "a"),
             ("Authorization", "b"),
             ("authorization", "s3cret"),
@@ -124,6 +124,8 @@ async fn a_bad_entry_goes_to_the_dead_stream_and_harms_no_other() {
     let all = format!("{dead:?}");
     assert!(dead.iter().all(|entry| entry.get("authorization").is_none()) && !all.contains("s3cret"));
     let keys: Vec<String> = command("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let twice = dead.iter().find(|entry| entry.get("correlation_id") == Some(b"twice")).unwrap();
+    assert_eq!(twice.get("payload"), Some(br#"{"id":3,"jsonrpc":"2.0"}"#.as_slice()));
     assert!(!keys.contains(&"sessions".to_owned()), "{keys:?}");
     let kept: String =
         command("GET").arg("attache:a2a:responses:text").query_async(&mut connection).await.unwrap();
@@ -212,4 +214,37 @@ async fn the_settings_of_iac_code_answer_on_its_shared_stream() {
     peer.add("s", &message("SendStreamingMessage", 7, "hello"), &[]).await;
     let events = peer.finals(1).await;
     assert!(events.len() >= 2 && events.iter().all(|event| event.correlation == "s"), "{events:?}");
+}
+
+#[tokio::test]
+async fn an_entry_of_exactly_the_limit_is_answered_and_a_larger_one_is_refused() {
+    if !has_redis("requests::an_entry_of_exactly_the_limit_is_answered_and_a_larger_one_is_refused") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let home = crate::home::Home::new();
+    let file = home.file("attache.yml", "agent: echo\nredis: { max-entry-size: 64KiB }\n");
+    let _served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
+    let mut peer = Peer::new(&redis).await;
+    let payload = |entry: usize| {
+        let of = |text: &str| {
+            let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]});
+            let params = json!({"message": message});
+            json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}).to_string()
+        };
+        // The names and the values of the fields count.
+        let others = "correlation_id".len() + "c".len() + "payload".len();
+        of(&"x".repeat(entry - others - of("").len()))
+    };
+    peer.add_fields(&[("correlation_id", "c"), ("payload", &payload(64 * 1024))]).await;
+    let answered = peer.finals(1).await;
+    assert!(answered[0].payload["result"]["task"].is_object(), "{answered:?}");
+    peer.add_fields(&[("correlation_id", "c"), ("payload", &payload(64 * 1024 + 1))]).await;
+    let refused = peer.finals(1).await;
+    assert!(refused[0].payload["error"].is_object(), "{refused:?}");
+    let mut connection = redis.connection().await;
+    until("the entry is in the dead stream", async || range(&mut connection, DEAD).await.len() == 1).await;
+    let dead = range(&mut connection, DEAD).await;
+    let reason = String::from_utf8_lossy(dead[0].get("reason").unwrap()).into_owned();
+    assert!(reason.contains("the entry has 65537 bytes, and at most 65536 are accepted"), "{reason}");
 }

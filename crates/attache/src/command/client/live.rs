@@ -453,7 +453,7 @@ impl Live {
                 );
                 Err(Failure::new("the task needs an answer").exit(Exit::NeedsInput).hint(hint))
             }
-            TaskState::AuthRequired => Err(because("the task needs somebody to be authorized")
+            TaskState::AuthRequired => Err(because("the task needs authorization")
                 .exit(Exit::Unauthorized)
                 .hint(format!("do what it says, then `{}`", agent.about("task wait", &task)))),
             TaskState::Working | TaskState::Submitted | TaskState::Unspecified => {

@@ -157,7 +157,7 @@ impl Login {
                     Failure::usage(
                         "`--client-id` is missing: the authorization server must know this program",
                     )
-                    .hint(format!("whoever runs {} gives out ids", offer.servers().join(", ")))
+                    .hint(format!("the operator of {} gives out ids", offer.servers().join(", ")))
                 })?,
             client_secret: match secret(self.client_secret_file.as_deref())? {
                 Some(secret) => Some(secret),

@@ -49,7 +49,7 @@ impl Logout {
         if forgotten {
             say(format_args!("logged out of `{agent}`"));
         } else {
-            say(format_args!("nobody was logged in to `{agent}`"));
+            say(format_args!("there was no login to `{agent}`"));
         }
         let revoked = give_back(&before, taken).await;
         if self.output.json {

@@ -4,16 +4,18 @@ use attache::client::RedisUrl;
 
 use super::Failure;
 
-/// The environment variable with the URLs, separated by spaces. `attache serve` reads its own Redis server from the same one.
-const VARIABLE: &str = "ATTACHE_REDIS";
+/// The environment variable with the URLs, separated by spaces. It is not `ATTACHE_REDIS`, which makes `attache serve` answer requests from
+/// that Redis server.
+pub(crate) const REDIS_VARIABLE: &str = "ATTACHE_REDIS_CREDENTIALS";
 
 /// The servers in the environment.
 pub(super) fn servers() -> Result<Vec<RedisUrl>, Failure> {
-    parse(&std::env::var(VARIABLE).unwrap_or_default())
+    parse(&std::env::var(REDIS_VARIABLE).unwrap_or_default())
 }
 
 fn parse(text: &str) -> Result<Vec<RedisUrl>, Failure> {
-    let parse = |text: &str| text.parse().map_err(|error| Failure::usage(format!("`{VARIABLE}`: {error}")));
+    let parse =
+        |text: &str| text.parse().map_err(|error| Failure::usage(format!("`{REDIS_VARIABLE}`: {error}")));
     text.split_whitespace().map(parse).collect()
 }
 
@@ -29,6 +31,6 @@ mod tests {
         assert!(parse("").unwrap().is_empty());
         let error =
             parse("http://:s3cret@a.example").err().map(|failure| failure.to_string()).unwrap_or_default();
-        assert!(error.contains("`ATTACHE_REDIS`") && !error.contains("s3cret"), "{error}");
+        assert!(error.contains("`ATTACHE_REDIS_CREDENTIALS`") && !error.contains("s3cret"), "{error}");
     }
 }

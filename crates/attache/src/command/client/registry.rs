@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use attache::client::{Binding, ClientError, FileTokens, OAuth, Secret, is_agent_url};
 use attache_files as private;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::command::Failure;
@@ -170,7 +171,7 @@ pub(crate) fn tokens() -> Result<FileTokens, Failure> {
 }
 
 /// The binding to use, if the agent has several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PreferredBinding {
     /// JSON-RPC

@@ -10,65 +10,23 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A kind of agent that can be at the root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Functions,
-    Echo,
-    Program,
-    Model,
-    Acp,
-    Mcp,
-    Remote,
-    Router,
-}
+use super::kinds::{KINDS, RegisteredKind};
 
-impl Kind {
-    /// All kinds. The first one is the default.
-    const ALL: [Self; 8] = [
-        Self::Functions,
-        Self::Echo,
-        Self::Program,
-        Self::Model,
-        Self::Acp,
-        Self::Mcp,
-        Self::Remote,
-        Self::Router,
-    ];
+/// The name of the default: the functions of iii workers.
+const FUNCTIONS: &str = "functions";
 
-    /// Its name, for `--agent` and for the file.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Functions => "functions",
-            Self::Echo => "echo",
-            Self::Program => "program",
-            Self::Model => "model",
-            Self::Acp => "acp",
-            Self::Mcp => "mcp",
-            Self::Remote => "remote",
-            Self::Router => "router",
-        }
-    }
-
-    /// What it is, for `--help` and for the schema.
-    fn about(self) -> &'static str {
-        match self {
-            Self::Functions => "The functions that iii workers register, as skills",
-            Self::Echo => "Gives back what it gets",
-            Self::Program => "A program on this machine",
-            Self::Model => "A language model",
-            Self::Acp => "A coding agent that speaks ACP",
-            Self::Mcp => "The tools of an MCP server, as skills",
-            Self::Remote => "A remote A2A agent",
-            Self::Router => "Passes each message to one of the named agents",
-        }
-    }
+/// What the kinds are called and what they are, for `--help` and for the schema. The first one is the default.
+fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let functions = (FUNCTIONS, "The functions that iii workers register, as skills");
+    std::iter::once(functions).chain(KINDS.iter().map(|kind| (kind.name, kind.about)))
 }
 
 /// The agent at the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AgentName {
-    Kind(Kind),
+    /// The functions of iii workers.
+    Functions,
+    Kind(&'static RegisteredKind),
     /// One of the agents below `agents` in the file.
     Named(String),
 }
@@ -76,7 +34,7 @@ pub(crate) enum AgentName {
 impl AgentName {
     /// Checks a name below `agents`. The error says what would be right.
     pub(crate) fn check_named(name: &str) -> Result<(), String> {
-        if Kind::ALL.iter().any(|kind| kind.name() == name) {
+        if described().any(|(kind, _)| kind == name) {
             return Err(format!("`{name}` is the name of a kind of agent: choose another name"));
         }
         NamedAgent::check_name(name).map_err(|error| error.to_string())
@@ -104,7 +62,7 @@ impl TypedValueParser for NameParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let kinds = Kind::ALL.into_iter().map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+        let kinds = described().map(|(name, about)| PossibleValue::new(name).help(about));
         Some(Box::new(
             kinds.chain([PossibleValue::new("NAME").help("One of `agents` in the configuration file")]),
         ))
@@ -115,8 +73,9 @@ impl FromStr for AgentName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match Kind::ALL.into_iter().find(|kind| kind.name() == name) {
+        match KINDS.iter().find(|kind| kind.name == name) {
             Some(kind) => Ok(Self::Kind(kind)),
+            None if name == FUNCTIONS => Ok(Self::Functions),
             None => Self::check_named(name).map(|()| Self::Named(name.to_owned())),
         }
     }
@@ -125,7 +84,8 @@ impl FromStr for AgentName {
 impl fmt::Display for AgentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(kind) => f.write_str(kind.name()),
+            Self::Functions => f.write_str(FUNCTIONS),
+            Self::Kind(kind) => f.write_str(kind.name),
             Self::Named(name) => f.write_str(name),
         }
     }
@@ -149,9 +109,8 @@ impl JsonSchema for AgentName {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let kind =
-            |kind: Kind| json_schema!({"description": kind.about(), "type": "string", "const": kind.name()});
-        let kinds = Kind::ALL.into_iter().map(kind);
+        let kinds = described()
+            .map(|(name, about)| json_schema!({"description": about, "type": "string", "const": name}));
         let named = json_schema!({"description": "One of `agents`", "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]*$"});
         let all: Vec<_> = kinds.chain([named]).collect();
         json_schema!({"description": "The agent at the root.", "anyOf": all})

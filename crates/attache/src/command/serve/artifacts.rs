@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use attache::core::{ArtifactUrls, Artifacts, Store};
+use attache::server::RedisStreams;
 use attache::store::{DirectoryOptions, DirectoryStore, StoreUrl};
 use attache_files::permissions;
 
@@ -63,6 +64,7 @@ impl Serve {
         &self,
         store: &dyn Store,
         temporary: &OnceLock<TemporaryFolder>,
+        redis: Option<&RedisStreams>,
     ) -> Result<Option<Artifacts>, Failure> {
         if self.artifacts.no_artifacts {
             return Ok(None);
@@ -79,7 +81,7 @@ impl Serve {
             )
             .hint("name a directory that all servers share in `artifacts.directory`, and set `artifacts.shared`"));
         }
-        if self.artifacts.artifacts_urls == ArtifactUrlKind::File && self.is_remote(None) {
+        if self.artifacts.artifacts_urls == ArtifactUrlKind::File && self.is_remote(redis) {
             return Err(Failure::usage(
                 "`file:` URLs of artifacts tell callers on other machines paths of this machine, which they cannot open",
             )

@@ -85,9 +85,9 @@ impl FunctionArgs {
         }
         if callers.is_some_and(Callers::have_tiers) && exposure.tier().is_none() {
             return Err(Failure::usage(
-                "some callers have a tier, and it is not said which one the others are in",
+                "some callers have a tier, and the tier of the others is not set",
             )
-            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`, or order the tiers with `functions.tiers`"));
+            .hint("set it with `functions.tier` or `--tier`, such as `--tier public`, or order the tiers with `functions.tiers`"));
         }
         let card_trust = self.delegation.card_trust().map_err(Failure::usage)?;
         let token = |secret: Secret| Token::new(secret.reveal());
@@ -154,6 +154,7 @@ pub(super) struct Started {
 
 /// Serves the functions of an engine of our own until the process is stopped.
 pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
+    let idle = serve.server.idle_shutdown.map(|time| time.0);
     let store = serve.store.open().await?;
     let announcement = serve.announcement(&prepared)?;
     let scheme = if parts.tls.is_some() { "https" } else { "http" };
@@ -208,7 +209,8 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     }
     let mut context = serve.build_context(&store, &prepared, &parts);
     context.tools.functions = Some(gateway.clone());
-    let agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
+    let named = std::mem::take(&mut prepared.named);
+    let agents = RunningAgents::start(context, parts.callers.clone(), named).await?;
     let listening = serve.listen(server, store, prepared, parts, agents).await?;
     let addresses = listening.local_addresses().map_err(Failure::new)?;
     let mut _offers = Vec::new();
@@ -229,7 +231,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let stop = CancellationToken::new();
     let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
     // Turns that still run need their workers until they end.
-    let served = stopping::run(listening).await;
+    let served = stopping::run(listening, idle).await;
     stop.cancel();
     if served.is_ok() {
         let _ = workers.await;

@@ -1,7 +1,12 @@
-//! The log of the server, on standard error.
+//! The log of the server, on standard error or in a file.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::reload::SetLogFilter;
 use crate::command::Failure;
@@ -14,11 +19,16 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, ParseError> {
 
 impl LogArgs {
     /// Starts the log. Returns a function that changes its filter. The server goes on if its log cannot be written.
-    pub(super) fn start(&self, filter: EnvFilter) -> SetLogFilter {
-        let log = tracing_subscriber::fmt().log_internal_errors(false);
-        match self.log_format {
+    pub(super) fn start(&self, filter: EnvFilter) -> Result<SetLogFilter, Failure> {
+        let log = tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter);
+        let (log, file) = match &self.log_file {
+            Some(path) => (log.with_ansi(false), Some(Arc::new(open(path)?))),
+            None => (log, None),
+        };
+        Ok(match self.log_format {
             LogFormat::Text => {
-                let log = log.with_writer(anstream::stderr).with_env_filter(filter).with_filter_reloading();
+                let writer = file.map_or_else(|| BoxMakeWriter::new(anstream::stderr), BoxMakeWriter::new);
+                let log = log.with_writer(writer).with_filter_reloading();
                 let handle = log.reload_handle();
                 log.init();
                 Box::new(move |filter| handle.reload(filter).map_err(Failure::new))
@@ -26,11 +36,22 @@ impl LogArgs {
             LogFormat::Json => {
                 // The fields of an event are members of the line itself, next to `timestamp`, `level`, `target` and `message`.
                 let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                let log = log.with_writer(std::io::stderr).with_env_filter(filter).with_filter_reloading();
+                let writer = file.map_or_else(|| BoxMakeWriter::new(std::io::stderr), BoxMakeWriter::new);
+                let log = log.with_writer(writer).with_filter_reloading();
                 let handle = log.reload_handle();
                 log.init();
                 Box::new(move |filter| handle.reload(filter).map_err(Failure::new))
             }
-        }
+        })
     }
+}
+
+/// Opens the file of the log. Each line is appended, so that a program that rotates logs may empty the file.
+fn open(path: &Path) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    attache_files::permissions::owner_only_file(&mut options).open(path).map_err(|error| {
+        Failure::new(format!("cannot open the log file `{}`: {error}", path.display()))
+            .hint("give another file with `--log-file`, or create its folder")
+    })
 }

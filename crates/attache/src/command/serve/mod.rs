@@ -33,22 +33,21 @@ use tokio::sync::Mutex;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::agents::AgentName;
-use self::agents::Kind;
 use self::announcement::Announcement;
 use self::artifacts::TemporaryPlace;
 use self::functions::{FunctionArgs, Tokens};
-use self::kinds::BuildContext;
-pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
-use self::named::RunningAgents;
+pub(crate) use self::kinds::{AgentSection, MODEL_KEY_VARIABLE, Place, sections};
+use self::kinds::{BuildContext, KINDS, TurnTimes};
+use self::named::{RootAgent, RunningAgents};
 use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
 use self::tools::ToolSources;
 use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
-    self, AccessArgs, AcpArgs, AgentSection, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs,
-    CardOverrides, CheckedAgent, Compat, CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs,
-    KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs,
-    RedisArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs, CardOverrides,
+    CheckedAgent, Compat, CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs, KeepArgs,
+    LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, RedisArgs,
+    RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -194,6 +193,8 @@ pub(super) struct Prepared {
     conversation: ConversationSettings,
     /// The transport over Redis Streams.
     redis: Option<RedisStreams>,
+    /// How long turns at the root may take.
+    root_times: TurnTimes,
 }
 
 /// The parts of the server.
@@ -214,7 +215,7 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let prepared = self.prepare()?;
         let parts = self.parts(&prepared)?;
-        let set_log_filter = self.log.start(prepared.filter.clone());
+        let set_log_filter = self.log.start(prepared.filter.clone())?;
         // Before the store is opened, which needs file descriptors as each connection does.
         if let Err(error) = attache::server::raise_file_limit() {
             tracing::warn!(%error, "the limit on open files could not be raised");
@@ -239,7 +240,7 @@ impl Serve {
                 Reloader::new(&self, &prepared, targets).start()?;
             }
             match self.agent()? {
-                AgentName::Kind(Kind::Functions) => functions::serve(self, prepared, parts).await,
+                AgentName::Functions => functions::serve(self, prepared, parts).await,
                 name @ (AgentName::Kind(_) | AgentName::Named(_)) => {
                     self.serve_agent(&name, prepared, parts).await
                 }
@@ -281,7 +282,11 @@ impl Serve {
             && self.server.base_url.as_deref().is_none_or(is_http)
             && is_sound(&["listen", "base-url", "insecure", "allowed-hosts", "cors"])
         {
-            failures.extend(self.guard(&self.addresses(), callers.as_ref()).err());
+            let addresses = self.addresses();
+            let checked = network::check_addresses(&addresses)
+                .map_err(|failure| self.settings.locate("listen", failure))
+                .and_then(|()| self.guard(&addresses, callers.as_ref()));
+            failures.extend(checked.err());
         }
         let known = callers.as_ref().and_then(Option::as_ref);
         if is_sound(&["tls"]) {
@@ -311,15 +316,8 @@ impl Serve {
             true => sound(self.check_root(known), failures),
             false => None,
         };
-        let named = sound(self.settings.named_agents(), failures);
-        if let Some(named) = &named {
-            let has_functions = self.agent().is_ok_and(|name| name == AgentName::Kind(Kind::Functions));
-            let check = |(name, agent): (&String, &CheckedAgent)| {
-                let checked = self.check_section(&agent.section, has_functions);
-                checked.err().map(|failure| failure.about(format_args!("`agents.{name}`")))
-            };
-            failures.extend(named.iter().filter_map(check));
-        }
+        let has_functions = self.agent().is_ok_and(|name| name == AgentName::Functions);
+        let named = sound(self.settings.named_agents(has_functions), failures);
         let push = sound(self.push.secret(&self.settings), failures);
         let keys = sound(self.signing_keys(), failures);
         let agents = sound(self.settings.agents(), failures);
@@ -339,6 +337,7 @@ impl Serve {
             card: card?,
             named: named?,
             redis: redis?,
+            root_times: TurnTimes::default(),
             tokens: root.0,
             root: root.1,
             conversation: conversation?,
@@ -368,26 +367,10 @@ impl Serve {
         settings.conversation(self.compat())
     }
 
-    /// Checks the settings of an agent.
-    fn check_section(&self, section: &AgentSection, has_functions: bool) -> Result<(), Failure> {
-        kinds::check(section)?;
-        match section {
-            AgentSection::Model(model) => {
-                self.settings.check_tools(model, has_functions).map_err(Failure::usage)
-            }
-            AgentSection::Echo
-            | AgentSection::Program(_)
-            | AgentSection::Acp(_)
-            | AgentSection::Mcp(_)
-            | AgentSection::Remote(_)
-            | AgentSection::Router(_) => Ok(()),
-        }
-    }
-
     /// Checks the settings of the agent at the root.
     fn check_root(&self, callers: Option<&Callers>) -> Result<(Tokens, Option<AgentSection>), Failure> {
         let name = self.agent()?;
-        if name == AgentName::Kind(Kind::Functions) {
+        if name == AgentName::Functions {
             return Ok((self.functions.check(&self.settings, callers)?, None));
         }
         if self.functions.demo.demo {
@@ -396,34 +379,19 @@ impl Serve {
             ))
             .hint("leave out one of them"));
         }
-        let section = kinds::root_section(self, &name)?;
-        if let Some(section) = &section {
-            self.check_section(section, false)?;
-        }
-        let file = self.settings.file.as_ref();
-        let known = || file.into_iter().flat_map(|file| file.settings.agents.keys().map(String::as_str));
-        let missing = match (&name, &section) {
-            (AgentName::Named(name), _) => Some(name.clone()).filter(|name| !known().any(|own| own == name)),
-            (_, Some(AgentSection::Router(router))) => {
-                if known().next().is_none() {
-                    return Err(Failure::usage(
-                        "`agent` is `router`, and there are no agents to pass messages to",
-                    )
-                    .hint("define them below `agents` in the configuration file"));
-                }
-                let options = router.options();
-                options.agents().find(|name| !known().any(|own| own == *name)).map(str::to_owned)
+        let default = config::Settings::default();
+        let file = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
+        let place =
+            Place { settings: &self.settings, named: &file.agents, is_root: true, has_functions: false };
+        let section = match &name {
+            AgentName::Kind(kind) => Some((kind.at_root)(self, file)?),
+            AgentName::Named(name) if !file.agents.contains_key(name) => {
+                return Err(self.settings.locate("agent", place.no_agent(name)));
             }
-            (AgentName::Kind(_), _) => None,
+            AgentName::Named(_) | AgentName::Functions => None,
         };
-        if let Some(missing) = missing {
-            let names: Vec<_> = known().collect();
-            return Err(Failure::usage(format!("there is no agent `{missing}`")).hint(
-                match names.is_empty() {
-                    true => "define it below `agents` in the configuration file".to_owned(),
-                    false => format!("`agents` in the configuration file has: {}", names.join(", ")),
-                },
-            ));
+        if let Some(section) = &section {
+            section.check(&place)?;
         }
         Ok((Tokens::default(), section))
     }
@@ -435,20 +403,33 @@ impl Serve {
         mut prepared: Prepared,
         parts: Parts,
     ) -> Result<(), Failure> {
+        let idle = self.server.idle_shutdown.map(|time| time.0);
         let store = self.store.open().await?;
         let announcement = self.announcement(&prepared)?;
         let context = self.build_context(&store, &prepared, &parts);
-        let mut agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
-        let root = agents.root(name, prepared.root.take()).await?;
-        let server = Server::new(root.agent.clone()).card(root.current_card()).card_updates(root.cards());
+        let named = std::mem::take(&mut prepared.named);
+        let mut agents = RunningAgents::start(context, parts.callers.clone(), named).await?;
+        let limits = config::caller_limits(&self.limits);
+        let root = agents.root(name, prepared.root.take(), &limits).await?;
+        let RootAgent { built, authenticator, limits, times } = root;
+        let mut server =
+            Server::new(built.agent.clone()).card(built.current_card()).card_updates(built.cards());
+        if let Some(authenticator) = authenticator {
+            server = server.authenticate_root(authenticator);
+        }
+        if let Some(limits) = limits {
+            server = server.limit_root(limits);
+        }
+        prepared.root_times = times;
         let listening = self.listen(server, store, prepared, parts, agents).await?;
         announcement.say(&listening.local_addresses().map_err(Failure::new)?, None);
-        stopping::run(listening).await
+        stopping::run(listening, idle).await
     }
 
     /// What agents get from the server that they run in.
     fn build_context(&self, store: &Arc<dyn Store>, prepared: &Prepared, parts: &Parts) -> BuildContext {
         BuildContext {
+            kinds: kinds::kinds(),
             store: store.clone(),
             agents: prepared.agents.clone(),
             own_url: Some(self.own_url()).filter(|url| !url.ends_with(":0")),
@@ -481,20 +462,14 @@ impl Serve {
         self.tls.is_asked_for()
     }
 
-    /// The agent to serve. `--program` and `--model` name it too.
+    /// The agent to serve. The flag of a kind, such as `--program`, names it too.
     fn agent(&self) -> Result<AgentName, Failure> {
         let named = self.settings.resolved.iter().find(|setting| setting.key == "agent");
         let is_named = named.is_some_and(|setting| setting.source != Source::Default);
         let mut wanted = Vec::new();
         wanted.extend(is_named.then(|| ("agent", self.server.agent.clone())));
-        let mut kind = |is_wanted: bool, key: &'static str, kind: Kind| {
-            wanted.extend(is_wanted.then_some((key, AgentName::Kind(kind))));
-        };
-        kind(self.program.program.is_some(), "program", Kind::Program);
-        kind(self.model.model.is_some(), "model", Kind::Model);
-        kind(self.acp.acp.is_some(), "acp", Kind::Acp);
-        kind(self.mcp.mcp.is_some(), "mcp", Kind::Mcp);
-        kind(self.remote.remote.is_some(), "remote", Kind::Remote);
+        let asked_for = KINDS.iter().filter(|kind| (kind.is_asked_for)(self));
+        wanted.extend(asked_for.map(|kind| (kind.name, AgentName::Kind(kind))));
         match wanted.as_slice() {
             [] => Ok(self.server.agent.clone()),
             [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => Ok(first.clone()),
@@ -526,20 +501,21 @@ impl Serve {
         // The address that most machines can reach decides.
         let wide = addresses.iter().find(|listen| !is_here(std::slice::from_ref(*listen)));
         let listen = wide.or(addresses.first()).map_or("standard input", String::as_str);
+        let located = |failure: Failure| Err(self.settings.locate("listen", failure));
         match (wide.is_none(), self.server.base_url.as_deref()) {
             (true, Some(url)) if !self.access.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
-                "`base-url` says that others reach the server at `{url}`, and callers would not be asked who they are"
+                "`base-url` says that others reach the server at `{url}`, and no authentication is configured"
             ))
             .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`")),
             (true, _) => network::check_pages(&self.hosts, &self.cors, self.access.insecure),
-            (false, _) if !self.access.insecure => Err(Failure::usage(format!(
-                "on `{listen}` other machines can connect, and callers would not be asked who they are"
+            (false, _) if !self.access.insecure => located(Failure::usage(format!(
+                "on `{listen}` other machines can connect, and no authentication is configured"
             ))
             .hint(
                 "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
             )),
-            (false, _) if self.hosts.allowed_host.is_empty() => Err(Failure::usage(format!(
-                "on `{listen}` everyone is let in, and it is not said which host names are the server's"
+            (false, _) if self.hosts.allowed_host.is_empty() => located(Failure::usage(format!(
+                "on `{listen}` everyone is let in, and the host names of the server are not set"
             ))
             .hint(
                 "list them in `allowed-hosts`, such as `--allowed-host agents.example.com`; `--allowed-host '*'` lets every web page in",
@@ -553,10 +529,11 @@ impl Serve {
     fn redis_streams(&self, authenticates: bool) -> Result<Option<RedisStreams>, Failure> {
         let file = self.settings.file.as_ref().map(|file| &file.settings.redis);
         let Some(redis) = config::redis_streams(self.redis.redis.as_deref(), file)? else { return Ok(None) };
-        if !redis.url.is_local() && !authenticates && !self.access.insecure {
+        if !redis.is_for_this_machine() && !authenticates && !self.access.insecure {
+            let reached = redis.card_host.clone().filter(|_| redis.url.is_local());
             return Err(Failure::usage(format!(
-                "other machines can reach Redis at `{}`, and callers would not be asked who they are",
-                redis.url
+                "other machines can reach Redis at `{}`, and no authentication is configured",
+                reached.unwrap_or_else(|| redis.url.to_string())
             ))
             .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`"));
         }
@@ -594,11 +571,16 @@ impl Serve {
     }
 
     fn announcement(&self, prepared: &Prepared) -> Result<Announcement, Failure> {
+        let root = match self.agent()? {
+            AgentName::Named(name) => prepared.named.get(&name),
+            AgentName::Functions | AgentName::Kind(_) => None,
+        };
+        let root_callers = root.and_then(|agent| agent.callers.as_ref());
         Ok(Announcement {
             kept: self.store()?,
             paths: self.paths.paths(),
             config: self.settings.file.as_ref().map(|file| file.path.display().to_string()),
-            callers: prepared.callers.clone(),
+            callers: root_callers.or(prepared.callers.as_ref()).cloned(),
             encrypted: self.tls.is_asked_for(),
             agents: prepared.named.keys().cloned().collect(),
         })
@@ -613,7 +595,7 @@ impl Serve {
         parts: Parts,
         agents: RunningAgents,
     ) -> Result<Listening, Failure> {
-        let artifacts = self.open_artifacts(&*store, &parts.temporary)?;
+        let artifacts = self.open_artifacts(&*store, &parts.temporary, prepared.redis.as_ref())?;
         // With sample functions, a newcomer can try webhooks on one machine.
         let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
         // The card of iac-code always offers an extended one; where callers are not asked who they are, everyone gets it.
@@ -641,6 +623,7 @@ impl Serve {
                 if let Some(file) = &self.settings.file {
                     file.settings.work_options(options);
                 }
+                prepared.root_times.apply(options);
                 options.redaction = self.redaction(prepared.redis.as_ref());
                 options.peer = prepared.conversation.peer();
                 options.extended_card_for_anyone |= offers_extended && admits_everyone;
@@ -684,7 +667,7 @@ impl Serve {
         let http = listening.http_service();
         let _ = parts.server.set(http.clone());
         if let Some(server) = http.agents() {
-            agents.publish(server, &http.limits())?;
+            agents.publish(server, &config::caller_limits(&self.limits))?;
         }
         let _ = parts.running.set(RunningServer { http, tls: parts.tls, agents: Mutex::new(agents) });
         Ok(listening)

@@ -7,34 +7,74 @@ use arc_swap::ArcSwap;
 use attache::core::{BoxAgent, Caller, Conversation};
 use attache::prelude::*;
 use attache::protocol::{AgentCard, Error, Message, TaskId};
+use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{Agents, Limits, NamedAgent};
-use attache_agents::router::Router;
+use attache_agents::router::RoutedAgent;
 use futures::StreamExt;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agents::AgentName;
-use super::kinds::{self, BuildContext, BuiltAgent};
+use super::kinds::{AgentSection, BuildContext, BuildRequest, BuiltAgent, OnFailure, Place, TurnTimes};
 use crate::command::Failure;
-use crate::config::{AgentSection, CardOverrides, CheckedAgent};
+use crate::config::{Callers, CardOverrides, CheckedAgent, ResolvedSettings};
 
 /// The agents that are not functions, as they run.
 pub(super) struct RunningAgents {
     context: BuildContext,
+    /// The callers of the server, for an agent at the root that has none of its own.
+    server_callers: Reloadable,
     checked: BTreeMap<String, CheckedAgent>,
-    /// All named agents but the routers.
     built: BTreeMap<String, BuiltAgent>,
-    routers: BTreeMap<String, (Router, BuiltAgent)>,
     root: Option<Root>,
+    /// How long turns at the root may take. It is set at the start.
+    root_times: TurnTimes,
 }
 
 /// The agent at the root, if a reload can change it.
 enum Root {
-    Router(Router),
-    Named(String, RootSlot),
+    /// An agent that changes with the named agents, and its current settings.
+    Follows(BuiltAgent, AgentSection),
+    Named(Box<NamedRoot>),
 }
 
-/// An agent of the list that is at the root too.
+/// An agent of the list that is at the root too. It has the same callers and limits at both places.
+struct NamedRoot {
+    name: String,
+    slot: RootSlot,
+    authenticator: Reloadable,
+    /// The callers of the agent, if it has its own.
+    callers: Option<Callers>,
+    /// Whether the limits at the root are separate from those of the server.
+    has_own_limits: bool,
+}
+
+impl NamedRoot {
+    /// Lets in the callers of the agent if it has its own, else those of the server.
+    fn set_callers(&mut self, agent: &CheckedAgent, server: &Reloadable) -> Result<(), Failure> {
+        match agent.authenticator()? {
+            // An authenticator with the same callers stays, with the keys that it has fetched.
+            Some(_) if self.callers == agent.callers => {}
+            Some(own) => self.authenticator.replace(own),
+            None => self.authenticator.replace(server.clone()),
+        }
+        self.callers.clone_from(&agent.callers);
+        Ok(())
+    }
+}
+
+/// The agent at the root, and how it is served.
+pub(super) struct RootAgent {
+    pub(super) built: BuiltAgent,
+    /// The callers of a named agent. Without it, those of the server.
+    pub(super) authenticator: Option<Reloadable>,
+    /// The limits of a named agent, if it has its own.
+    pub(super) limits: Option<Limits>,
+    /// How long its turns may take.
+    pub(super) times: TurnTimes,
+}
+
+/// The card and the agent of a [`NamedRoot`].
 struct RootSlot {
     agent: Arc<ArcSwap<BoxAgent>>,
     card: watch::Sender<AgentCard>,
@@ -78,8 +118,16 @@ impl Agent for CurrentAgent {
         self.0.load().admits(caller, message)
     }
 
+    fn prepare(&self, first: &mut Message) {
+        self.0.load().prepare(first);
+    }
+
     fn restartable(&self) -> bool {
         self.0.load().restartable()
+    }
+
+    fn restarts(&self, first: &Message) -> bool {
+        self.0.load().restarts(first)
     }
 
     fn reports(&self) -> bool {
@@ -113,31 +161,73 @@ impl RunningAgents {
     /// Makes all named agents.
     pub(super) async fn start(
         context: BuildContext,
+        server_callers: Option<Reloadable>,
         checked: BTreeMap<String, CheckedAgent>,
     ) -> Result<Self, Failure> {
-        let nothing = Self {
-            context: context.clone(),
+        // Only a file can list callers and name agents.
+        let server_callers = server_callers.unwrap_or_else(|| Reloadable::new(AnonymousAccess));
+        let mut agents = Self {
+            context,
+            server_callers,
             checked: BTreeMap::new(),
             built: BTreeMap::new(),
-            routers: BTreeMap::new(),
             root: None,
+            root_times: TurnTimes::default(),
         };
-        let NextAgents { checked, built } = nothing.prepare(checked).await?;
-        let mut routers = BTreeMap::new();
-        for (name, agent) in &checked {
-            if let AgentSection::Router(router) = &agent.section {
-                let router = kinds::build_router(router, &built, agent.card.clone());
-                routers.insert(name.clone(), router.map_err(|failure| in_agent(name, failure))?);
-            }
+        // One agent that is down keeps none of the others from running.
+        let NextAgents { checked, built } = agents.prepare(checked, OnFailure::TryAgain).await?;
+        (agents.checked, agents.built) = (checked, built);
+        let users = agents.checked.iter().filter(|(_, agent)| agent.section.uses_others());
+        let mut made = Vec::new();
+        for (name, agent) in users {
+            let built = agents.build(Some(name), &agent.section, agent.card.clone()).await;
+            made.push((name.clone(), built.map_err(|failure| in_agent(name, failure))?));
         }
-        let agents = Self { context, checked, built, routers, root: None };
+        agents.built.extend(made);
         agents.publish_mcp();
         Ok(agents)
     }
 
+    /// Builds an agent. It can pass messages to the named agents that exist.
+    async fn build(
+        &self,
+        name: Option<&str>,
+        section: &AgentSection,
+        card: CardOverrides,
+    ) -> Result<BuiltAgent, Failure> {
+        self.request(name, section, card).build().await
+    }
+
+    fn request(&self, name: Option<&str>, section: &AgentSection, card: CardOverrides) -> BuildRequest {
+        let others = if section.uses_others() { self.routed() } else { Vec::new() };
+        let (name, section, context) = (name.map(str::to_owned), section.clone(), self.context.clone());
+        BuildRequest { name, section, card, others, context }
+    }
+
+    /// The agents that routers pass messages to. An agent with callers of its own is not one of them, because the router has other
+    /// callers.
+    fn routed(&self) -> Vec<(String, RoutedAgent)> {
+        let has_own_callers =
+            |name: &String| self.checked.get(name).is_none_or(|agent| agent.callers.is_some());
+        let agents = self.built.iter().filter(|(_, agent)| agent.follow.is_none());
+        let agents = agents.filter(|(name, _)| !has_own_callers(name));
+        agents.map(|(name, agent)| (name.clone(), agent.routed())).collect()
+    }
+
+    /// How long the turns of an agent at the root may take. A router passes them to any of the named agents.
+    fn times(&self, section: &AgentSection) -> TurnTimes {
+        match section.uses_others() {
+            true => {
+                self.checked.values().map(|agent| agent.section.times()).fold(section.times(), TurnTimes::max)
+            }
+            false => section.times(),
+        }
+    }
+
     /// Lets models call the tools of the MCP servers that there are now.
     fn publish_mcp(&self) {
-        let servers = self.built.iter().filter_map(|(name, agent)| Some((name.clone(), agent.mcp.clone()?)));
+        let servers =
+            self.built.iter().filter_map(|(name, agent)| Some((name.clone(), agent.current_mcp()?)));
         self.context.tools.mcp.store(Arc::new(servers.collect()));
     }
 
@@ -145,16 +235,24 @@ impl RunningAgents {
     pub(super) async fn prepare(
         &self,
         checked: BTreeMap<String, CheckedAgent>,
+        on_failure: OnFailure,
     ) -> Result<NextAgents, Failure> {
-        let mut built = BTreeMap::new();
+        let mut requests = Vec::new();
         for (name, agent) in &checked {
-            let is_same = self.checked.get(name).is_some_and(|old| old.settings == agent.settings);
-            if is_same || matches!(agent.section, AgentSection::Router(_)) {
+            // Callers that cannot be authenticated are reported before anything changes.
+            agent.authenticator().map_err(|failure| in_agent(name, failure))?;
+            let is_same = self.checked.get(name).is_some_and(|old| old.is_same(agent));
+            // An agent that uses others is made when they are in use.
+            if is_same || agent.section.uses_others() {
                 continue;
             }
-            let made = kinds::build(Some(name), &agent.section, agent.card.clone(), &self.context).await;
-            built.insert(name.clone(), made.map_err(|failure| in_agent(name, failure))?);
+            let request = self.request(Some(name), &agent.section, agent.card.clone());
+            requests.push(async move {
+                let built = request.build_named(on_failure).await;
+                built.map(|built| (name.clone(), built)).map_err(|failure| in_agent(name, failure))
+            });
         }
+        let built = futures::future::try_join_all(requests).await?.into_iter().collect();
         Ok(NextAgents { checked, built })
     }
 
@@ -163,43 +261,52 @@ impl RunningAgents {
         &mut self,
         name: &AgentName,
         section: Option<AgentSection>,
-    ) -> Result<BuiltAgent, Failure> {
+        limits: &Limits,
+    ) -> Result<RootAgent, Failure> {
         // What the operator says about the agent at the root is applied by the server.
         let overrides = CardOverrides::default();
         match (name, section) {
-            (_, Some(AgentSection::Router(router))) => {
-                let (router, built) = kinds::build_router(&router, &self.built, overrides)?;
-                self.root = Some(Root::Router(router));
-                Ok(built)
+            (_, Some(section)) => {
+                let built = self.build(None, &section, overrides).await?;
+                let times = self.times(&section);
+                self.root = built.follow.is_some().then(|| Root::Follows(built.clone(), section));
+                self.root_times = times;
+                Ok(RootAgent { built, authenticator: None, limits: None, times })
             }
-            (_, Some(section)) => kinds::build(None, &section, overrides, &self.context).await,
             (AgentName::Named(name), None) => {
-                let routers = self.routers.get(name).map(|(_, built)| built);
-                let Some(found) = self.built.get(name).or(routers) else {
+                let (Some(found), Some(checked)) = (self.built.get(name), self.checked.get(name)) else {
                     return Err(Failure::usage(format!("there is no agent `{name}`")));
                 };
                 let slot = RootSlot::new(found);
                 let agent = CurrentAgent(slot.agent.clone()).boxed();
-                let built = BuiltAgent { agent, card: slot.card.subscribe(), mcp: None };
-                self.root = Some(Root::Named(name.clone(), slot));
-                Ok(built)
+                let built = BuiltAgent::in_place(agent, slot.card.subscribe());
+                let (limits, times) = (checked.limits(limits), self.times(&checked.section));
+                let authenticator = Reloadable::new(self.server_callers.clone());
+                let mut root = NamedRoot {
+                    name: name.clone(),
+                    slot,
+                    authenticator: authenticator.clone(),
+                    callers: None,
+                    has_own_limits: limits.is_some(),
+                };
+                root.set_callers(checked, &self.server_callers)?;
+                (self.root, self.root_times) = (Some(Root::Named(Box::new(root))), times);
+                Ok(RootAgent { built, authenticator: Some(authenticator), limits, times })
             }
-            (AgentName::Kind(_), None) => Err(Failure::new("functions are served in another way")),
+            (AgentName::Functions | AgentName::Kind(_), None) => {
+                Err(Failure::new("functions are served in another way"))
+            }
         }
     }
 
     /// Puts all agents on a server.
     pub(super) fn publish(&self, server: &Agents, limits: &Limits) -> Result<(), Failure> {
-        for (name, built) in self.all() {
+        for (name, built) in &self.built {
             if let Some(checked) = self.checked.get(name) {
                 put(server, name, checked, built, limits)?;
             }
         }
         Ok(())
-    }
-
-    fn all(&self) -> impl Iterator<Item = (&String, &BuiltAgent)> {
-        self.built.iter().chain(self.routers.iter().map(|(name, (_, built))| (name, built)))
     }
 
     /// Says what the next settings would protect less.
@@ -208,8 +315,14 @@ impl RunningAgents {
         next: &BTreeMap<String, CheckedAgent>,
         server_authenticates: bool,
     ) -> Option<String> {
-        self.checked.iter().find_map(|(name, now)| {
-            let (now, then) = (now.callers.as_ref()?, next.get(name)?);
+        let named = self.checked.iter().map(|(name, agent)| (name, agent.callers.as_ref()));
+        // The agent at the root stays there if it is removed from the list.
+        let root = match &self.root {
+            Some(Root::Named(root)) => Some((&root.name, root.callers.as_ref())),
+            Some(Root::Follows(..)) | None => None,
+        };
+        named.chain(root).find_map(|(name, now)| {
+            let (now, then) = (now?, next.get(name)?);
             match &then.callers {
                 Some(then) => then.asks_less_than(now),
                 None if server_authenticates => None,
@@ -218,70 +331,114 @@ impl RunningAgents {
         })
     }
 
+    /// Checks that the agent at the root can go on with the next named agents. `section` is its next settings, if the file has any
+    /// for an agent of its kind.
+    pub(super) fn check_root(
+        &self,
+        section: Option<&AgentSection>,
+        next: &ResolvedSettings,
+    ) -> Result<(), Failure> {
+        let (Some(Root::Follows(_, now)), Some(file)) = (&self.root, &next.file) else { return Ok(()) };
+        if section.is_some_and(|section| section.kind() == now.kind()) {
+            return Ok(());
+        }
+        let named = &file.settings.agents;
+        let checked = now.check(&Place { settings: next, named, is_root: true, has_functions: false });
+        checked.map_err(|failure| {
+            failure.hint("the agent at the root changes at a restart only, and goes on with these settings")
+        })
+    }
+
     /// Uses agents that were prepared. Agents that have not changed are not touched.
-    pub(super) fn apply(
+    pub(super) async fn apply(
         &mut self,
         next: NextAgents,
         server: &Agents,
         limits: &Limits,
     ) -> Result<(), Failure> {
         let NextAgents { checked, built: new } = next;
-        for name in self.checked.keys().filter(|name| !checked.contains_key(*name)) {
+        let old = std::mem::replace(&mut self.checked, checked);
+        for name in old.keys().filter(|name| !self.checked.contains_key(*name)) {
             server.remove(name);
             tracing::info!(agent = name, "removed an agent");
         }
-        let is_router = |name: &String| {
-            checked.get(name).is_some_and(|agent| matches!(agent.section, AgentSection::Router(_)))
-        };
-        self.built.retain(|name, _| checked.contains_key(name) && !is_router(name));
-        self.routers.retain(|name, _| is_router(name));
+        // An agent that uses others and does so no more, or the other way round, is made anew.
+        self.built.retain(|name, built| {
+            let agent = self.checked.get(name);
+            agent.is_some_and(|agent| agent.section.uses_others() == built.follow.is_some())
+        });
         for (name, built) in new {
-            if let Some(agent) = checked.get(&name) {
+            if let Some(agent) = self.checked.get(&name) {
                 put(server, &name, agent, &built, limits)?;
                 tracing::info!(agent = name, "changed an agent");
             }
             self.built.insert(name, built);
         }
-        for (name, agent) in &checked {
-            let AgentSection::Router(settings) = &agent.section else { continue };
-            match self.routers.get(name) {
-                Some((router, _)) => {
-                    let set = router.set(settings.options(), kinds::routed(&self.built));
-                    set.map_err(|error| in_agent(name, Failure::new(error)))?;
-                    if self.checked.get(name).is_some_and(|old| old.settings == agent.settings) {
+        let mut made = Vec::new();
+        for (name, agent) in self.checked.iter().filter(|(_, agent)| agent.section.uses_others()) {
+            let built = match self.built.get(name) {
+                Some(built) => {
+                    if let Some(follow) = &built.follow {
+                        let followed = follow(&agent.section, self.routed());
+                        followed.map_err(|failure| in_agent(name, failure))?;
+                    }
+                    if old.get(name).is_some_and(|old| old.is_same(agent)) {
                         continue;
                     }
+                    built.clone()
                 }
-                None => {
-                    let made = kinds::build_router(settings, &self.built, agent.card.clone())?;
-                    self.routers.insert(name.clone(), made);
-                }
-            }
-            if let Some((_, built)) = self.routers.get(name) {
-                put(server, name, agent, built, limits)?;
-                tracing::info!(agent = name, "changed an agent");
-            }
+                None => self.build(Some(name), &agent.section, agent.card.clone()).await?,
+            };
+            put(server, name, agent, &built, limits)?;
+            tracing::info!(agent = name, "changed an agent");
+            made.push((name.clone(), built));
         }
-        self.checked = checked;
+        self.built.extend(made);
         self.publish_mcp();
         Ok(())
     }
 
-    /// Changes the agent at the root, where it depends on the named agents.
-    pub(super) fn apply_root(&mut self, section: Option<&AgentSection>) -> Result<(), Failure> {
-        match (&mut self.root, section) {
-            (Some(Root::Router(router)), Some(AgentSection::Router(settings))) => router
-                .set(settings.options(), kinds::routed(&self.built))
-                .map_err(|error| Failure::new(error).hint("the router at the root stays as it was")),
-            (Some(Root::Named(name, slot)), _) => {
-                let router = self.routers.get(name).map(|(_, built)| built);
-                if let Some(built) = self.built.get(name).or(router) {
-                    slot.set(built);
+    /// Changes the agent at the root, where it depends on the named agents. `section` is its next settings, if the file has any for an
+    /// agent of its kind. Returns the limits of its callers, if they are not those of the server.
+    pub(super) fn apply_root(
+        &mut self,
+        section: Option<&AgentSection>,
+        limits: &Limits,
+    ) -> Result<Option<Limits>, Failure> {
+        let routed = self.routed();
+        let (section, limits) = match &mut self.root {
+            Some(Root::Follows(built, now)) => {
+                if let Some(next) = section.filter(|next| next.kind() == now.kind()) {
+                    *now = next.clone();
                 }
-                Ok(())
+                if let Some(follow) = &built.follow {
+                    follow(now, routed)
+                        .map_err(|failure| failure.hint("the agent at the root stays as it was"))?;
+                }
+                (now.clone(), None)
             }
-            (Some(Root::Router(_)) | None, _) => Ok(()),
+            Some(Root::Named(root)) => {
+                let (Some(built), Some(agent)) = (self.built.get(&root.name), self.checked.get(&root.name))
+                else {
+                    // It was removed from the list, and goes on as it is.
+                    return Ok(None);
+                };
+                // The callers change first: the next settings of the agent may be for fewer of them.
+                root.set_callers(agent, &self.server_callers)?;
+                root.slot.set(built);
+                let own = agent.limits(limits);
+                if own.is_some() && !root.has_own_limits {
+                    tracing::warn!(agent = root.name, "the limits of the agent at the root need a restart");
+                }
+                let limits = root.has_own_limits.then(|| own.unwrap_or_else(|| limits.clone()));
+                (agent.section.clone(), limits)
+            }
+            None => return Ok(None),
+        };
+        if self.times(&section).exceed(self.root_times) {
+            tracing::warn!("longer times of the agent at the root need a restart");
         }
+        Ok(limits)
     }
 }
 
@@ -300,6 +457,8 @@ fn put(
     if let Some(limits) = checked.limits(limits) {
         agent = agent.limits(limits);
     }
+    let times = checked.section.times();
+    agent = agent.service_options(move |options| times.apply(options));
     server.put(name, agent).map_err(|error| in_agent(name, Failure::new(error)))
 }
 
@@ -316,7 +475,7 @@ mod tests {
 
     fn agent(name: &str) -> (watch::Sender<AgentCard>, BuiltAgent) {
         let (sender, card) = watch::channel(AgentCard::new(name, "d"));
-        (sender, BuiltAgent { agent: Echo.boxed(), card, mcp: None })
+        (sender, BuiltAgent::in_place(Echo.boxed(), card))
     }
 
     #[tokio::test]

@@ -5,8 +5,29 @@ use std::path::Path;
 use attache::core::ARTIFACTS_PATH;
 use attache::server::{AllowedHost, AllowedOrigin, Paths};
 
+use super::UNIX_PREFIX;
 use crate::command::Failure;
 use crate::config::{Callers, ClientCertificates, CorsArgs, HostArgs, HttpPath, PathArgs, TlsArgs};
+
+/// Checks the form of the addresses to listen on. Whether they can be bound is known only when the server starts.
+pub(super) fn check_addresses(addresses: &[String]) -> Result<(), Failure> {
+    match addresses.iter().find(|listen| !is_address(listen)) {
+        None => Ok(()),
+        Some(listen) => {
+            Err(Failure::usage(format!("cannot listen on `{listen}`: expected `HOST:PORT` or `unix:PATH`"))
+                .hint("try `127.0.0.1:3111`; the largest port is 65535, and an IPv6 address is in brackets"))
+        }
+    }
+}
+
+fn is_address(listen: &str) -> bool {
+    if let Some(path) = listen.strip_prefix(UNIX_PREFIX) {
+        return !path.is_empty();
+    }
+    let Some((host, port)) = listen.rsplit_once(':') else { return false };
+    let is_host = !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
+    is_host && port.parse::<u16>().is_ok()
+}
 
 impl TlsArgs {
     pub(crate) fn is_asked_for(&self) -> bool {

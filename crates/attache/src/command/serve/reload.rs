@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use attache::client::AddressBook;
 use attache::server::auth::{AnonymousAccess, Reloadable};
-use attache::server::{HttpService, Tls};
+use attache::server::{HttpService, Limits, Tls};
 use tokio::sync::{Mutex, MutexGuard};
 use tracing_subscriber::EnvFilter;
 
+use super::kinds::OnFailure;
 use super::named::{NextAgents, RunningAgents};
-use super::{Prepared, Serve, UNIX_PREFIX};
+use super::{AgentSection, Prepared, Serve, UNIX_PREFIX};
 use crate::command::{Command, Failure};
-use crate::config::{self, AgentSection, Callers, ClientCertificates, Resolved, TlsArgs};
+use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
 use crate::platform::signals::ReloadSignals;
 
 /// Sets the filter of the log.
@@ -175,7 +176,8 @@ impl Reloader {
                 if let Some(weaker) = agents.weaker(&prepared.named, prepared.callers.is_some()) {
                     return Err(Failure::new(weaker).hint("restart the server if that is what you want"));
                 }
-                let next = agents.prepare(prepared.named).await?;
+                agents.check_root(prepared.root.as_ref(), &next.settings)?;
+                let next = agents.prepare(prepared.named, OnFailure::Fail).await?;
                 Some((server, agents, next))
             }
             None => None,
@@ -191,10 +193,9 @@ impl Reloader {
         }
         agents.exchange(&prepared.agents);
         if let Some((server, agents, next_agents)) = named.take() {
-            let http = &server.http;
-            http.set_limits(config::caller_limits(&next.limits));
+            let (http, limits) = (&server.http, config::caller_limits(&next.limits));
             http.set_request_log(next.log.log_requests.0);
-            apply_agents(http, agents, next_agents, prepared.root.as_ref());
+            apply_agents(http, agents, next_agents, prepared.root.as_ref(), limits).await;
         }
         let changes = changes(&self.resolved, &next.settings.resolved);
         let (applied, later): (Vec<_>, Vec<_>) =
@@ -224,16 +225,21 @@ impl Reloader {
     }
 }
 
-/// Changes the named agents. They were made already, so only a defect of this program can fail here.
-fn apply_agents(
+/// Changes the named agents and the limits on callers. The agents were made already, so only a defect of this program can fail here.
+async fn apply_agents(
     http: &HttpService,
     mut agents: MutexGuard<'_, RunningAgents>,
     next: NextAgents,
     root: Option<&AgentSection>,
+    limits: Limits,
 ) {
     let applied = match http.agents() {
-        Some(server) => agents.apply(next, server, &http.limits()),
+        Some(server) => {
+            server.set_limits(limits.clone());
+            agents.apply(next, server, &limits).await
+        }
         None => {
+            http.set_limits(limits.clone());
             if !next.is_empty() {
                 tracing::warn!(
                     "the first named agents need a restart: the paths below `/agents` are reserved at the start"
@@ -242,8 +248,10 @@ fn apply_agents(
             Ok(())
         }
     };
-    if let Err(failure) = applied.and_then(|()| agents.apply_root(root)) {
-        tracing::error!(error = %failure, "an agent stays as it was");
+    match applied.and_then(|()| agents.apply_root(root, &limits)) {
+        Ok(Some(own)) => http.set_limits(own),
+        Ok(None) => {}
+        Err(failure) => tracing::error!(error = %failure, "an agent stays as it was"),
     }
 }
 

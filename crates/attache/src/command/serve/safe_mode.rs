@@ -29,7 +29,7 @@ impl Serve {
     /// Whether other machines can reach the server.
     pub(super) fn is_remote(&self, redis: Option<&RedisStreams>) -> bool {
         let is_public = self.server.base_url.as_deref().is_some_and(|url| !is_loopback_url(url));
-        let has_remote_redis = redis.is_some_and(|redis| !redis.url.is_local());
+        let has_remote_redis = redis.is_some_and(|redis| !redis.is_for_this_machine());
         is_public || has_remote_redis || !is_here(&self.server.listen)
     }
 }

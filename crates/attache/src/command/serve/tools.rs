@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use attache::core::Identity;
 use attache::prelude::*;
-use attache::protocol::{AgentCard, Message, Part, SendMessageResponse, Task};
+use attache::protocol::{AgentCard, Message, Part, SendMessageResponse, StreamResponse, Task, TaskId};
 use attache::server::{HttpService, HttpServiceFor};
 use attache_agents::mcp::Mcp;
 use attache_agents::model::{Model, Tool};
 use attache_iii::{Gateway, SCHEMAS_EXTENSION};
 use axum::body::{Body, to_bytes};
-use axum::http::Request;
+use axum::http::{Request, Response};
+use futures::StreamExt;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
 use crate::config::ModelTool;
@@ -24,6 +28,12 @@ const MAX_NAME: usize = 64;
 
 /// The largest response of another agent, in bytes. The model gets a part of it only.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
+
+/// The longest line of the events of another agent, in bytes. Longer ones are not read.
+const MAX_LINE: usize = 1024 * 1024;
+
+/// How long to wait before a task is read again whose events cannot be read.
+const POLL: Duration = Duration::from_secs(1);
 
 /// Where the tools of models come from. Cheap to clone: all clones are one.
 #[derive(Clone, Default)]
@@ -55,18 +65,24 @@ impl ToolSources {
     fn agent(&self, name: &str, turn: &Turn) -> Option<Tool> {
         let server = self.server.get()?;
         let card = server.agents()?.card(name)?;
-        let caller = server.for_caller(identity(turn));
-        let path = format!("/agents/{name}/a2a");
+        let peer = Peer::new(server.for_caller(identity(turn)), &format!("/agents/{name}/a2a"));
         let schema = json!({
             "type": "object",
-            "properties": {"message": {"type": "string", "description": "What to tell the agent"}},
+            "properties": {
+                "message": {"type": "string", "description": "What to tell the agent"},
+                "taskId": {
+                    "type": "string",
+                    "description": "If the message answers a question of the agent: the `taskId` that came with the question",
+                },
+            },
             "required": ["message"],
         });
         Some(Tool::new(tool_name(&format!("ask_{name}"), &[]), describe(&card), schema, move |arguments| {
-            let (caller, path) = (caller.clone(), path.clone());
+            let peer = peer.clone();
             async move {
                 let text = arguments["message"].as_str().ok_or("`message` is missing")?;
-                ask(caller, &path, Part::text(text)).await
+                let task = arguments["taskId"].as_str().filter(|id| !id.is_empty());
+                peer.ask(Part::text(text), task.map(Into::into)).await
             }
         }))
     }
@@ -81,12 +97,13 @@ impl ToolSources {
             let name = tool_name(&skill.id, &names);
             names.push(name.clone());
             let schema = schemas.get(&skill.id).cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let (caller, function) = (server.for_caller(identity(turn)), skill.id.clone());
+            let peer = Peer::new(server.for_caller(identity(turn)), "/a2a");
+            let function = skill.id.clone();
             tools.push(Tool::new(name, &skill.description, schema, move |payload| {
-                let (caller, call) = (caller.clone(), json!({"function_id": function, "payload": payload}));
+                let (peer, call) = (peer.clone(), json!({"function_id": function, "payload": payload}));
                 async move {
                     let part = Part::data(&call).map_err(|error| error.to_string())?;
-                    ask(caller, "/a2a", part).await
+                    peer.ask(part, None).await
                 }
             }));
         }
@@ -136,34 +153,144 @@ fn request_schemas(card: &AgentCard) -> Map<String, Value> {
     all.into_iter().filter_map(|(id, schemas)| Some((id, schemas.request?))).collect()
 }
 
-/// Sends a message within this process, and returns what the agent answered.
-async fn ask(mut caller: HttpServiceFor, path: &str, part: Part) -> Result<Value, String> {
-    #[derive(Deserialize)]
-    struct Response {
-        result: Option<SendMessageResponse>,
-        error: Option<Failed>,
+/// An agent of this server, called by one caller within this process. Cheap to clone.
+#[derive(Clone)]
+struct Peer {
+    caller: HttpServiceFor,
+    path: Arc<str>,
+}
+
+/// The response to a JSON-RPC request.
+#[derive(Deserialize)]
+struct RpcResponse<T> {
+    result: Option<T>,
+    error: Option<RpcError>,
+}
+
+#[derive(Deserialize)]
+struct RpcError {
+    message: String,
+}
+
+impl<T> RpcResponse<T> {
+    fn into_result(self) -> Result<T, String> {
+        match (self.result, self.error) {
+            (Some(result), _) => Ok(result),
+            (None, Some(RpcError { message })) => Err(message),
+            (None, None) => Err("the agent gave no valid answer".to_owned()),
+        }
     }
-    #[derive(Deserialize)]
-    struct Failed {
-        message: String,
+}
+
+impl Peer {
+    fn new(caller: HttpServiceFor, path: &str) -> Self {
+        Self { caller, path: path.into() }
     }
-    let message = Message { parts: vec![part], ..Message::user("tool-call", "") };
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}});
-    let request = Request::post(path)
-        .header("content-type", "application/json")
-        .header("a2a-version", "1.0")
-        .body(Body::from(body.to_string()))
-        .map_err(|error| error.to_string())?;
-    let Ok(response) = caller.call(request).await;
-    let body = to_bytes(Body::new(response.into_body()), MAX_RESPONSE);
-    let body = body.await.map_err(|error| format!("the answer cannot be read: {error}"))?;
-    let response: Response =
-        serde_json::from_slice(&body).map_err(|_| "the agent gave no valid answer".to_owned())?;
-    match (response.result, response.error) {
-        (Some(SendMessageResponse::Message(message)), _) => Ok(content(&message.parts)),
-        (Some(SendMessageResponse::Task(task)), _) => result(&task),
-        (None, Some(Failed { message })) => Err(message),
-        (None, None) => Err("the agent gave no valid answer".to_owned()),
+
+    /// Sends a message, and returns what the agent answered. If this is dropped before, the task of the agent is canceled.
+    async fn ask(&self, part: Part, task: Option<TaskId>) -> Result<Value, String> {
+        let given_up = CancellationToken::new();
+        let _guard = given_up.clone().drop_guard();
+        let (peer, given_up) = (self.clone(), given_up);
+        // In a task of its own: the id of the agent's task is needed for its cancel, and arrives with the response.
+        let asked = tokio::spawn(async move { peer.send(part, task, given_up).await });
+        asked.await.unwrap_or_else(|error| Err(format!("the call failed: {error}")))
+    }
+
+    async fn send(
+        &self,
+        part: Part,
+        task: Option<TaskId>,
+        given_up: CancellationToken,
+    ) -> Result<Value, String> {
+        let id = uuid::Uuid::new_v4().to_string();
+        let message = Message { parts: vec![part], task_id: task, ..Message::user(id, "") };
+        let params = json!({"message": message, "configuration": {"returnImmediately": true}});
+        let task = match self.call("SendMessage", params).await? {
+            SendMessageResponse::Message(message) => return Ok(content(&message.parts)),
+            SendMessageResponse::Task(task) => task,
+        };
+        let id = task.id.clone();
+        tokio::select! {
+            settled = self.settle(task) => result(&settled?),
+            () = given_up.cancelled() => {
+                if let Err(error) = self.call::<Task>("CancelTask", json!({"id": id})).await {
+                    // It may have ended in the meantime.
+                    tracing::debug!(target: "attache::model", task = %id, error, "the task of a tool was not canceled");
+                }
+                Err("the call was canceled".to_owned())
+            }
+        }
+    }
+
+    /// Waits until a task has ended or asks something.
+    async fn settle(&self, mut task: Task) -> Result<Task, String> {
+        while !task.status.state.is_settled() {
+            if !self.follow(&task.id).await? {
+                tokio::time::sleep(POLL).await;
+            }
+            task = self.call("GetTask", json!({"id": task.id})).await?;
+        }
+        Ok(task)
+    }
+
+    /// Reads the events of a task until it has ended or asks something. Returns whether there were events.
+    async fn follow(&self, id: &TaskId) -> Result<bool, String> {
+        let response = self.post("SubscribeToTask", json!({"id": id})).await?;
+        let mut body = response.into_body().into_data_stream();
+        let (mut line, mut has_events) = (Vec::new(), false);
+        while let Some(bytes) = body.next().await {
+            let bytes = bytes.map_err(unreadable)?;
+            for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+                if line.len() <= MAX_LINE {
+                    line.extend_from_slice(piece);
+                }
+                if !piece.ends_with(b"\n") {
+                    continue;
+                }
+                let event = line.strip_prefix(b"data:");
+                has_events |= event.is_some();
+                if event.and_then(state).is_some_and(TaskState::is_settled) {
+                    return Ok(true);
+                }
+                line.clear();
+            }
+        }
+        Ok(has_events)
+    }
+
+    /// Calls a method.
+    async fn call<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T, String> {
+        let response = self.post(method, params).await?;
+        let body = to_bytes(response.into_body(), MAX_RESPONSE).await.map_err(unreadable)?;
+        let response: RpcResponse<T> =
+            serde_json::from_slice(&body).map_err(|_| "the agent gave no valid answer".to_owned())?;
+        response.into_result()
+    }
+
+    async fn post(&self, method: &str, params: Value) -> Result<Response<Body>, String> {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let request = Request::post(&*self.path)
+            .header("content-type", "application/json")
+            .header("a2a-version", "1.0")
+            .body(Body::from(body.to_string()))
+            .map_err(|error| error.to_string())?;
+        let Ok(response) = self.caller.clone().call(request).await;
+        Ok(response.map(Body::new))
+    }
+}
+
+fn unreadable(error: impl std::fmt::Display) -> String {
+    format!("the answer cannot be read: {error}")
+}
+
+/// The state of a task after an event, if the event sets one.
+fn state(event: &[u8]) -> Option<TaskState> {
+    let response: RpcResponse<StreamResponse> = serde_json::from_slice(event).ok()?;
+    match response.result? {
+        StreamResponse::Task(task) => Some(task.status.state),
+        StreamResponse::StatusUpdate(update) => Some(update.status.state),
+        StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => None,
     }
 }
 
@@ -176,7 +303,9 @@ fn result(task: &Task) -> Result<Value, String> {
                 task.artifacts.iter().flat_map(|artifact| artifact.parts.iter().cloned()).collect();
             Ok(if parts.is_empty() { said.into() } else { content(&parts) })
         }
-        TaskState::InputRequired | TaskState::AuthRequired => Ok(json!({"question": said})),
+        TaskState::InputRequired | TaskState::AuthRequired => {
+            Ok(json!({"question": said, "taskId": task.id}))
+        }
         TaskState::Failed
         | TaskState::Rejected
         | TaskState::Canceled

@@ -33,6 +33,7 @@ fn its_keys_become_ours_and_ours_win() {
     let text = "host: 0.0.0.0\nport: 9000\ntoken: the-token-of-this-test\nbasic_username: ops\n\
                 basic-password: the-password-of-ops\napi-key: the-key-of-this-test\napi-key-header: X-Key\n\
                 push-notifications: true\npush-queue: local-file\npersistence-dir: /var/lib/iac\n\
+                idle-shutdown-seconds: 1.5\n\
                 auto-approve-permissions: true\ncard: { name: mine }\nagent: echo\n";
     let file = read(text, &|_| None).unwrap();
     assert_eq!(setting(&file, "listen"), "0.0.0.0:9000");
@@ -71,7 +72,7 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
         ("push-queue: redis-streams\n", "`push-queue: redis-streams` is not available here"),
         ("push-queue: x\n", "`push-queue` is `local-file` or `redis-streams`"),
         ("signing-secret: abc\n", "`signing-secret` has fewer than 32 bytes, which HS256 needs"),
-        ("idle-shutdown-seconds: 5\n", "this server does not stop when it is idle"),
+        ("idle-shutdown-seconds: -5\n", "`idle-shutdown-seconds` must be a number, 0 or more"),
         ("log-to-stdout: true\n", "the log goes to standard error here"),
         ("basic-username: a\n", "`basic-username` and `basic-password` belong together"),
         ("ws-path: /x\n", "`ws-path` of iac-code has no effect with these settings"),
@@ -81,9 +82,22 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
         let error = read(text, &|_| None).err().unwrap_or_else(|| panic!("{text} is accepted"));
         assert!(error.contains(words), "{text}: {error}");
     }
-    let trust = |name: &str| (name == "IAC_CODE_A2A_TRUST_REQUEST_CWD").then(|| "1".to_owned());
-    let error = check_environment(&trust).unwrap_err().to_string();
-    assert!(error.contains("IAC_CODE_A2A_TRUST_REQUEST_CWD"), "{error}");
+    for (name, value, is_honoured) in [
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "1", false),
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", " Yes ", false),
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "0", true),
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "", true),
+        ("IAC_CODE_MODE", "pipeline", false),
+        ("IAC_CODE_MODE", "normal", true),
+        ("IAC_CODE_A2A_PUSH_KEYRING", "/etc/keys", false),
+        ("IAC_CODE_A2A_PUSH_KEYRING", "", true),
+    ] {
+        let checked = check_environment(&|asked| (asked == name).then(|| value.to_owned()));
+        assert_eq!(checked.is_ok(), is_honoured, "{name}={value}");
+        if let Err(error) = checked {
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
     assert!(check_environment(&|_| None).is_ok());
     assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
 }
@@ -146,6 +160,7 @@ fn artifacts_have_file_urls_for_clients_on_this_machine() {
         "host: \"::\"\n",
         "host: agents.example.com\n",
         "listen: [127.0.0.1:1, \"[::]:1\"]\n",
+        "transport: redis\nredis-url: redis://192.0.2.1:6379\n",
     ] {
         assert_eq!(setting(&with(remote), "artifacts.urls"), "http", "{remote}");
     }

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use attache::server::RedisUrl;
+
 use super::{Position, Translation, Value, list, text};
 
 /// The port of that server.
@@ -55,8 +57,16 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl Translation<'_, '_> {
-    /// Whether only this machine can reach the server where it listens, as far as the file says.
+    /// Whether only this machine can reach the server where it listens and over Redis, as far as the file says.
     pub(super) fn is_local(&self) -> bool {
+        let redis = self.ours.iter().find_map(|entry| entry.node.at("redis.url")).map(|node| &node.value);
+        let has_remote_redis = match redis {
+            Some(Value::Text { text, .. }) => !text.parse().is_ok_and(|url: RedisUrl| url.is_local()),
+            Some(Value::Nothing | Value::List(_) | Value::Map(_)) | None => false,
+        };
+        if has_remote_redis {
+            return false;
+        }
         let is_local = |address: &Value| match address {
             Value::Text { text, .. } => {
                 text.starts_with("unix:")

@@ -62,6 +62,8 @@ async fn works(home: &Home, address: &str) {
     assert_eq!(shown.code, Some(0), "{address}: {shown}");
     let listed = home.run(&["task", "list", address]).await;
     assert!(listed.stdout.contains(id), "{address}: {listed}");
+    let chat = home.run_with_input(&["chat", address], "one\ntwo\n").await;
+    assert_eq!((chat.code, chat.stdout.as_str()), (Some(0), "one\ntwo\n"), "{address}: {chat}");
     let missing = home.run(&["task", "get", address, "missing"]).await;
     assert_eq!(missing.code, Some(1), "{address}: {missing}");
 }
@@ -71,6 +73,30 @@ async fn every_command_works_over_every_transport() {
     let (agent, home) = (echo().await, Home::new());
     for address in transports(&agent) {
         works(&home, &address).await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_watched_and_canceled_over_every_transport() {
+    let home = Home::new();
+    let socket = format!("unix:{}", home.path("agent.sock").display());
+    let settings = home.file("attache.yml", "program:\n  command: sleep 600\n");
+    let listen = ["--listen", "127.0.0.1:0", "--listen", &socket];
+    let (mut agent, _) = Program::command(&[&["serve", "--config", &settings][..], &listen].concat()).await;
+    // It names the socket too.
+    agent.url.truncate(agent.url.find(' ').unwrap_or(agent.url.len()));
+    for address in transports(&agent).iter().chain([&socket]) {
+        let sent = home.run(&["send", address, "wait", "--no-wait"]).await;
+        assert_eq!(sent.code, Some(0), "{address}: {sent}");
+        let task = sent.stdout.trim();
+        let watch = home.command(&["task", "watch", address, task]).spawn().expect("it starts");
+        let canceled = home.run(&["task", "cancel", address, task, "--json"]).await;
+        assert!(
+            canceled.code == Some(0) && canceled.stdout.contains("TASK_STATE_CANCELED"),
+            "{address}: {canceled}"
+        );
+        let watched = watch.wait_with_output().await.expect("it ends");
+        assert_eq!(watched.status.code(), Some(1), "{address}: the task was canceled");
     }
 }
 

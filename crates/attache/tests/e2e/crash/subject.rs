@@ -120,7 +120,7 @@ pub(super) fn store_url(path: &Path) -> String {
     format!("sqlite:{}", path.display())
 }
 
-/// A port that nobody is given for an outgoing connection: while the server is down, a client that keeps trying to connect could
+/// A port that the system assigns to no outgoing connection: while the server is down, a client that keeps trying to connect could
 /// otherwise be given the server's port, and meet itself there. Each kind of server has ports of its own, because they are tested
 /// at the same time.
 fn quiet_address(subject: Subject) -> String {

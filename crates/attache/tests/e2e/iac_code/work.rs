@@ -81,7 +81,10 @@ async fn a_stream_has_the_tools_the_file_and_the_tokens_in_the_words_of_the_refe
     assert!(tools.iter().all(|tool| ["write_file", "validate"].contains(&tool["name"].as_str().unwrap())));
     let length = |text: &Value| text.as_str().unwrap().chars().count();
     assert_eq!(length(&tools[2]["input"]["content"]), 4000, "{}", tools[2]);
-    assert_eq!(length(&tools[3]["result"]), 4000, "{}", tools[3]);
+    let result = &tools[3]["result"];
+    assert_eq!(length(&result["text"]), 4000, "{}", tools[3]);
+    let described = json!({"filename": "vpc.yml", "mediaType": "text/yaml", "byteSize": 53});
+    assert_eq!(result["artifact"], described, "the content is not repeated");
     assert_eq!(
         reports(&events, "usage"),
         [&json!({"inputTokens": 120, "outputTokens": 40, "totalTokens": 160})]

@@ -175,7 +175,7 @@ async def connect(url, binding, version):
             raise failed
         return card
 
-    # What the client speaks is the best that the card offers, so the card offers the one that is to be tried.
+    # What the client speaks is the best that the card offers, so the card offers only the tested one.
     offered = pb.AgentCard()
     offered.CopyFrom(card)
     offered.capabilities.streaming = True
@@ -186,7 +186,7 @@ async def connect(url, binding, version):
         if interface.protocol_binding == binding and interface.protocol_version.startswith(version)
     )
     if version == '0.3' and not offered.supported_interfaces:
-        # A card that offers 1.0 need not offer the same in 0.3 to those who know both.
+        # A card that offers 1.0 need not offer the same in 0.3 to clients that know both.
         address = {'JSONRPC': f'{url}/a2a', 'HTTP+JSON': url, 'GRPC': url.removeprefix('http://')}[binding]
         offered.supported_interfaces.add(url=address, protocol_binding=binding, protocol_version=version)
 

@@ -1,0 +1,63 @@
+//! The tools of an MCP server.
+
+use attache::core::Conversation;
+use attache_agents::mcp::Mcp;
+use futures::StreamExt;
+
+use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected, all, model};
+use crate::command::Failure;
+use crate::config::{self, NamedAgent};
+
+pub(super) struct McpKind;
+
+impl AgentKind for McpKind {
+    type Settings = config::Mcp;
+    const NAME: &'static str = "mcp";
+    const ABOUT: &'static str = "The tools of an MCP server, as skills";
+
+    const CONNECTS: Option<Unconnected> = Some(Unconnected { restartable: false, reports: true });
+
+    fn is_asked_for(serve: &Serve) -> bool {
+        serve.mcp.mcp.is_some()
+    }
+
+    fn at_root(serve: &Serve, file: &config::Settings) -> Result<config::Mcp, Failure> {
+        Ok(config::Mcp { command: serve.mcp.mcp.clone(), ..file.mcp.clone() })
+    }
+
+    fn of_named(agent: &NamedAgent) -> Option<config::Mcp> {
+        agent.mcp.clone()
+    }
+
+    fn check(mcp: &config::Mcp, _: &Place<'_>) -> Result<(), Failure> {
+        let sampling = mcp.sampling.as_ref().map_or(Ok(()), |model| {
+            let useless = model.useless_for_sampling().map_or(Ok(()), |key| {
+                Err(Failure::usage(format!(
+                    "`sampling.{key}` has no effect: a model that answers an MCP server has none"
+                )))
+            });
+            all([useless, model::check_access(model)])
+        });
+        all([mcp.options(None).map(|_| ()), sampling])
+    }
+
+    fn times(mcp: &config::Mcp) -> TurnTimes {
+        let times = mcp.options(None).map(|options| {
+            TurnTimes::new(
+                [options.start_timeout, options.call_timeout, options.question_timeout],
+                options.grace,
+            )
+        });
+        times.unwrap_or_default()
+    }
+
+    async fn build(mcp: config::Mcp, request: BuildRequest) -> Result<BuiltAgent, Failure> {
+        let sampling = mcp.sampling.as_ref();
+        let sampling =
+            sampling.map(|model| model::without_tools(model, Conversation::default())).transpose()?;
+        let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
+        let (card, cards) = (agent.card(), agent.cards().boxed());
+        let built = BuiltAgent::with_updates(agent.clone(), card, cards, request.card);
+        Ok(BuiltAgent { mcp: Some(agent), ..built })
+    }
+}

@@ -1,0 +1,122 @@
+//! A language model.
+
+use std::time::Duration;
+
+use attache::client::Address;
+use attache::core::Conversation;
+use attache::prelude::*;
+use attache_agents::model::Model;
+
+use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, all};
+use crate::command::Failure;
+use crate::command::serve::is_http;
+use crate::config::{self, HttpUrl, NamedAgent};
+
+/// The environment variable with the key of the model at the root.
+pub(crate) const MODEL_KEY_VARIABLE: &str = "ATTACHE_MODEL_KEY";
+
+pub(super) struct ModelKind;
+
+impl AgentKind for ModelKind {
+    type Settings = config::Model;
+    const NAME: &'static str = "model";
+    const ABOUT: &'static str = "A language model";
+
+    fn is_asked_for(serve: &Serve) -> bool {
+        serve.model.model.is_some()
+    }
+
+    fn at_root(serve: &Serve, file: &config::Settings) -> Result<config::Model, Failure> {
+        let (flags, section) = (&serve.model, file.model.clone());
+        if let Some(url) = flags.model.as_ref().filter(|url| !is_http(url)) {
+            return Err(Failure::usage(format!("`--model {url}` is not an `http` or `https` URL"))
+                .hint("try `--model https://api.openai.com/v1`"));
+        }
+        // The file of the flag comes first, then the environment, then the settings.
+        let in_environment = || std::env::var(MODEL_KEY_VARIABLE).ok().map(config::Masked);
+        let key = match &flags.model_key_file {
+            Some(_) => None,
+            None => in_environment().or(section.key.clone()),
+        };
+        Ok(config::Model {
+            url: flags.model.clone().map(|url| config::FromText(HttpUrl(url))),
+            name: flags.model_name.clone(),
+            key,
+            key_file: flags.model_key_file.clone(),
+            ..section
+        })
+    }
+
+    fn of_named(agent: &NamedAgent) -> Option<config::Model> {
+        agent.model.clone()
+    }
+
+    fn check(model: &config::Model, place: &Place<'_>) -> Result<(), Failure> {
+        let tools = place.settings.check_tools(model, place.has_functions).map_err(Failure::usage);
+        all([check_access(model), tools])
+    }
+
+    fn times(model: &config::Model) -> TurnTimes {
+        TurnTimes::new(model.longest_waits(), Duration::ZERO)
+    }
+
+    async fn build(model: config::Model, request: BuildRequest) -> Result<BuiltAgent, Failure> {
+        let (_, name) = endpoint(&model)?;
+        let rules = request.context.conversation.rules_with_media(&model.media_types());
+        let card = Card::new(name, format!("The language model {name}"))
+            .input_modes(rules.input.modes())
+            .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
+        let agent = request.context.tools.give(without_tools(&model, rules)?, &model.tools());
+        Ok(match &model.budget {
+            Some(budget) => {
+                let budget = request.budget(budget).await?;
+                BuiltAgent::new(budget.limit(agent.budget(budget.clone())), card, request.card)
+            }
+            None => BuiltAgent::new(agent, card, request.card),
+        })
+    }
+}
+
+/// A language model without tools.
+pub(super) fn without_tools(model: &config::Model, rules: Conversation) -> Result<Model, Failure> {
+    let (url, name) = endpoint(model)?;
+    let options = model.options(url, name, key(model)?).with(|options| options.conversation = rules);
+    Model::new(options).map_err(Failure::new)
+}
+
+/// Checks the URL of the API and its key. A key is only sent over TLS, or to this machine.
+pub(super) fn check_access(model: &config::Model) -> Result<(), Failure> {
+    let (endpoint, key) = (endpoint(model), key(model));
+    let is_safe = match (&endpoint, &key) {
+        (Ok((url, _)), Ok(Some(_))) => {
+            let address: Result<Address, _> = url.split(['?', '#']).next().unwrap_or(url).parse();
+            address.map(|_| ()).map_err(|error| Failure::usage(format!("the key of the model: {error}")))
+        }
+        (Ok(_), Ok(None)) | (Err(_), _) | (_, Err(_)) => Ok(()),
+    };
+    all([endpoint.map(|_| ()), key.map(|_| ()), is_safe])
+}
+
+/// The URL of the API and the name of the model.
+pub(super) fn endpoint(model: &config::Model) -> Result<(&str, &str), Failure> {
+    match (&model.url, &model.name) {
+        (Some(url), Some(name)) => Ok((&url.0.0, name)),
+        (Some(_), None) => Err(Failure::usage("the name of the model is missing")
+            .hint("name it with `--model-name NAME`, or with `model.name` in the configuration file")),
+        (None, _) => Err(Failure::usage("`agent` is `model`, and no endpoint is named").hint(
+            "name it with `--model https://api.openai.com/v1`, or with `model.url` in the configuration file",
+        )),
+    }
+}
+
+/// The key of the API: from its file, or from the settings.
+fn key(model: &config::Model) -> Result<Option<String>, Failure> {
+    let Some(path) = &model.key_file else { return Ok(model.key.as_ref().map(|key| key.0.clone())) };
+    let key = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("`--model-key-file {}` cannot be read: {error}", path.display()))
+    })?;
+    match key.trim() {
+        "" => Err(Failure::usage(format!("there is no key in `{}`", path.display()))),
+        key => Ok(Some(key.to_owned())),
+    }
+}

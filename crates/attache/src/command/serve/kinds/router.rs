@@ -1,0 +1,73 @@
+//! A router to the other agents of the server.
+
+use std::sync::Arc;
+
+use attache_agents::router::Router;
+use futures::StreamExt;
+
+use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve};
+use crate::command::Failure;
+use crate::config::{self, NamedAgent};
+
+pub(super) struct RouterKind;
+
+impl AgentKind for RouterKind {
+    type Settings = config::Router;
+    const NAME: &'static str = "router";
+    const ABOUT: &'static str = "Passes each message to one of the named agents";
+    const USES_OTHERS: bool = true;
+
+    fn is_asked_for(_: &Serve) -> bool {
+        false
+    }
+
+    fn at_root(_: &Serve, file: &config::Settings) -> Result<config::Router, Failure> {
+        Ok(file.router.clone())
+    }
+
+    fn of_named(agent: &NamedAgent) -> Option<config::Router> {
+        agent.router.clone()
+    }
+
+    fn check(router: &config::Router, place: &Place<'_>) -> Result<(), Failure> {
+        let routes = |agent: &NamedAgent| agent.router.is_none() && !agent.has_own_callers();
+        if place.is_root && !place.named.values().any(routes) {
+            return Err(Failure::usage("`agent` is `router`, and there are no agents to pass messages to")
+                .hint("define them below `agents` in the configuration file, without `auth` of their own"));
+        }
+        let options = router.options();
+        let not_routed =
+            |name: &str| Failure::usage(format!("there is no agent `{name}` that is not a router itself"));
+        let failures = options.agents().filter_map(|name| match place.named.get(name) {
+            None if place.is_root => Some(place.no_agent(name)),
+            None => Some(not_routed(name)),
+            // A router to a router could pass a message on for ever.
+            Some(agent) if agent.router.is_some() => Some(not_routed(name)),
+            Some(agent) if agent.has_own_callers() => Some(
+                Failure::usage(format!(
+                    "the agent `{name}` has `auth` of its own, and a router would let in other callers"
+                ))
+                .hint(format!(
+                    "callers reach it at `/agents/{name}`; without `auth` it has the callers of the server"
+                )),
+            ),
+            Some(_) => None,
+        });
+        let failures: Vec<_> = failures.collect();
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::all(failures)),
+        }
+    }
+
+    async fn build(router: config::Router, request: BuildRequest) -> Result<BuiltAgent, Failure> {
+        let made = Router::new(router.options(), request.others).map_err(|error| {
+            Failure::usage(error.to_string()).hint("define it below `agents` in the configuration file")
+        })?;
+        let built = BuiltAgent::with_updates(made.clone(), made.card(), made.cards().boxed(), request.card);
+        let follow = Arc::new(move |section: &super::AgentSection, others| {
+            made.set(section.settings::<config::Router>()?.options(), others).map_err(Failure::new)
+        });
+        Ok(BuiltAgent { follow: Some(follow), ..built })
+    }
+}
