@@ -17,7 +17,7 @@ const PATHS: [&str; 2] = ["/a2a", "/a2a/rpc"];
 const VERSIONS: [Option<&str>; 4] = [None, Some("1.0"), Some("0.3"), Some("1.1")];
 
 /// How deep a body may nest, if nothing else is said.
-const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 
 /// The first byte chooses the path and the version that is stated; the rest is the body.
 pub fn jsonrpc(data: &[u8]) {

@@ -5,8 +5,11 @@
 //!
 //! `fuzz/libfuzzer` runs the targets for as long as needed. The tests here run them for a few seconds on the collected inputs.
 
+mod agent_output;
+mod artifacts;
 mod card;
 mod dialects;
+mod frames;
 mod grpc;
 mod headers;
 mod http_json;
@@ -14,13 +17,19 @@ mod iii_frames;
 mod jsonrpc;
 mod jws;
 mod jwt;
+mod lines;
 mod outbound_url;
 mod page_tokens;
 mod pem;
 mod protojson;
+mod redaction;
+mod redis_entries;
 mod sse;
 mod test_server;
+mod websocket;
 
+pub use agent_output::agent_output;
+pub use artifacts::artifacts;
 pub use card::card;
 pub use dialects::dialects;
 pub use grpc::grpc;
@@ -30,17 +39,23 @@ pub use iii_frames::iii_frames;
 pub use jsonrpc::jsonrpc;
 pub use jws::jws;
 pub use jwt::jwt;
+pub use lines::lines;
 pub use outbound_url::outbound_url;
 pub use page_tokens::page_tokens;
 pub use pem::pem;
 pub use protojson::protojson;
+pub use redaction::redaction;
+pub use redis_entries::redis_entries;
 pub use sse::sse;
+pub use websocket::websocket;
 
 /// What takes any bytes, and panics if something does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus and of its program as well.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 20] = [
+    ("agent_output", agent_output),
+    ("artifacts", artifacts),
     ("card", card),
     ("dialects", dialects),
     ("grpc", grpc),
@@ -50,11 +65,15 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("jsonrpc", jsonrpc),
     ("jws", jws),
     ("jwt", jwt),
+    ("lines", lines),
     ("outbound_url", outbound_url),
     ("page_tokens", page_tokens),
     ("pem", pem),
     ("protojson", protojson),
+    ("redaction", redaction),
+    ("redis_entries", redis_entries),
     ("sse", sse),
+    ("websocket", websocket),
 ];
 
 /// Takes the first byte of an input, to choose by.

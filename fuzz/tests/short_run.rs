@@ -100,6 +100,8 @@ macro_rules! short_runs {
 }
 
 short_runs! {
+    whatever_an_agent_writes_its_task_ends_or_asks: "agent_output", 100;
+    stored_content_is_a_harmless_download_for_its_owner: "artifacts", 500;
     any_card_is_read_the_same_twice: "card", 3000;
     any_task_of_an_older_dialect_is_read_the_same_twice: "dialects", 2000;
     any_grpc_body_gets_a_status_that_does_not_blame_us: "grpc", 1000;
@@ -109,11 +111,15 @@ short_runs! {
     any_body_gets_an_answer_of_json_rpc: "jsonrpc", 1000;
     any_card_is_trusted_only_if_it_says_what_was_signed: "jws", 500;
     any_token_lets_in_only_if_it_was_signed: "jwt", 2000;
+    any_line_gets_an_answer_of_json_rpc: "lines", 1000;
     any_url_that_leads_inside_is_refused_however_it_is_spelled: "outbound_url", 4000;
     any_page_token_leads_to_own_tasks_or_nowhere: "page_tokens", 500;
     any_pem_is_read_without_repeating_what_may_be_secret: "pem", 2000;
     any_message_of_1_0_is_read_the_same_twice: "protojson", 2000;
+    no_secret_is_shown_in_however_many_pieces_it_is_written: "redaction", 500;
+    any_redis_entry_is_a_request_by_the_rules_or_is_refused: "redis_entries", 4000;
     any_stream_of_events_is_the_same_however_it_is_cut: "sse", 2000;
+    any_websocket_message_gets_a_frame_of_json_rpc: "websocket", 1000;
 }
 
 #[test]
