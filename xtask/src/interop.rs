@@ -68,7 +68,7 @@ fn coding_agents() -> Result<()> {
     if peers.without.contains(&Language::Node) {
         bail!("node is not installed: {}", Language::Node.hint());
     }
-    let mut tests = run::cargo(&["test", "--package", suite.package(), "--test", suite.target()]);
+    let mut tests = run::cargo(&["test", "--workspace", "--test", suite.target()]);
     tests.args(["coding_agent", "--", "--ignored"]).envs(peers.environment());
     run::check(tests)
 }

@@ -30,21 +30,12 @@ impl Package {
         }
         let profile = self.profile.as_str();
         run::check(run::cargo(&["build", "--package", "attache", "--bin", "attache", "--profile", profile]))?;
-        let target = target_directory()?;
+        let target = run::target_directory()?;
         let folder = if profile == "dev" { "debug" } else { profile };
         generate(&target.join(folder).join("attache"), &run::root().join("target/package"))?;
         let arguments = ["deb", "--package", "attache", "--no-build", "--profile", profile];
         run::check(run::cargo(&arguments))
     }
-}
-
-/// Where cargo puts what it builds.
-fn target_directory() -> Result<std::path::PathBuf> {
-    let mut command = run::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
-    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo's metadata")?;
-    let folder = metadata["target_directory"].as_str().context("cargo names no target directory")?;
-    Ok(folder.into())
 }
 
 /// Writes the man pages and the completions of the command.

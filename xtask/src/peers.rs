@@ -127,7 +127,7 @@ impl Suite {
     }
 
     /// The package that its target belongs to.
-    pub(crate) fn package(self) -> &'static str {
+    fn package(self) -> &'static str {
         match self {
             Self::Iii | Self::Interop | Self::OAuth | Self::Transports | Self::Redis => "attache",
             Self::Mcp | Self::Acp | Self::Model | Self::CodingAgents => "attache-agents",

@@ -17,6 +17,15 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let mut command = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo's metadata")?;
+    let folder = metadata["target_directory"].as_str().context("cargo names no target directory")?;
+    Ok(folder.into())
+}
+
 /// Runs a command whose output goes where ours goes.
 pub(crate) fn check(mut command: Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;

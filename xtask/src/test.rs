@@ -125,7 +125,8 @@ fn with_peers(filter: &[&str]) -> Result<Vec<Suite>> {
 }
 
 fn has_tests(suite: Suite, filter: &[&str]) -> Result<bool> {
-    let list = ["test", "--quiet", "--package", suite.package(), "--test", suite.target()];
+    // The whole workspace is selected, as in the run of the tests: one package alone has other features and is built a second time.
+    let list = ["test", "--quiet", "--workspace", "--test", suite.target()];
     let listed = run::cargo(&[&list, filter, &["--", "--list"]].concat()).output()?;
     Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
 }

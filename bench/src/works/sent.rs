@@ -31,10 +31,13 @@ pub(super) async fn send(harness: &mut Harness) -> Result<Vec<Row>> {
                 ],
             )
             .await?;
-        let quoted = connections == 64;
-        let target = if quoted { Target::RatioAtLeast(0.75) } else { Target::Nothing };
+        let target = match connections {
+            1 | 64 => Target::RatioAtLeast(0.8),
+            256 => Target::RatioAtLeast(0.75),
+            _ => Target::Nothing,
+        };
         rows.push(throughput(&name, &subject, &bare, target));
-        if quoted {
+        if connections == 64 {
             rows.push(Row {
                 name: format!("{name}/cpu"),
                 unit: Unit::Microseconds,

@@ -60,7 +60,7 @@ pub(super) async fn list(harness: &mut Harness) -> Result<Vec<Row>> {
             unit: Unit::RequestsPerSecond,
             subject: many.requests_per_s(),
             reference: Reference::Bare(bare.requests_per_s()),
-            target: Target::RatioAtLeast(0.6),
+            target: Target::RatioAtLeast(0.9),
         },
         Row {
             name: "list/growth".into(),

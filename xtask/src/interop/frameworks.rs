@@ -2,7 +2,7 @@
 //!
 //! Their clients talk to `attache serve --demo` and to examples, `attache` talks to their servers. The programs that use the
 //! frameworks are in `crates/attache/tests/interop/frameworks`, in a folder for each, with the versions to install. A framework
-//! that cannot be installed or does not start is a row that says so.
+//! that cannot be installed or does not start has a row with the reason.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
