@@ -45,12 +45,17 @@ elif command == "fail":
     sys.exit()
 elif command == "crash":
     raise RuntimeError("cannot read " + message["workspace"] + " with the key " + " ".join(words[1:]))
+elif command == "recall":
+    said = [part["text"] for earlier in message["history"] if earlier["role"] == "ROLE_USER" for part in earlier["parts"]]
+    write({"type": "status", "text": "You said: " + ", ".join(said)})
 elif command == "where":
     write({"type": "status", "text": message["workspace"]})
 elif command == "generate":
     write({"type": "thinking", "text": "A VPC needs a CIDR block."})
-    use_tool("call-1", "write_file", {"path": "vpc.yml", "content": "x" * 5000}, "y" * 5000)
-    add_artifact("vpc.yml", TEMPLATE)
+    # The server takes the file out of the result, and stores it.
+    file = {"filename": "vpc.yml", "mediaType": "text/yaml", "content": TEMPLATE}
+    result = {"text": "y" * 5000, "artifact": file}
+    use_tool("call-1", "write_file", {"path": "vpc.yml", "content": "x" * 5000}, result)
     write({"type": "tool", "status": "started", "id": "call-2", "name": "validate"})
     write({"type": "tool", "status": "failed", "id": "call-2", "name": "validate", "result": "no network"})
     write({"type": "status", "text": "Here is the ROS template..."})
