@@ -6,6 +6,7 @@ use attache_core::{Append, Created, NewTask, Store, StoreError};
 use attache_protocol::{TaskId, Timestamp};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::Inner;
 use super::document::{self, Document, lease_expiry};
@@ -95,7 +96,7 @@ impl Inner {
         }
         {
             let mut saved = slot.saved.lock();
-            (saved.leased, saved.leased_in_state) = (meta.leased, meta.leased);
+            (saved.leased, saved.leased_in_state, saved.seen) = (meta.leased, meta.leased, Instant::now());
         }
         if is.status.state.is_terminal() {
             self.foreign.lock().remove(task);
@@ -119,7 +120,7 @@ impl Inner {
 }
 
 /// Parses the value of a task, if it is one.
-fn read(task: &TaskId, value: &RawValue) -> Option<Document> {
+pub(super) fn read(task: &TaskId, value: &RawValue) -> Option<Document> {
     match document::read(value.get()) {
         Ok(document) if document.task.id == *task => return Some(document),
         Ok(document) => {

@@ -13,14 +13,16 @@
 //! - **Tasks of other processes are refreshed.** All tasks are read once, at the first listing or sweep. A task that is not in
 //!   memory is read when a client requests it. A task that another process works on is read again with each request, subscription
 //!   and sweep. A task that another process creates later is listed after the first request for its id.
+//! - **A cancel by another process ends the turn** with its next event, or within 30 seconds. Its result is dropped.
 //! - **The turn of another process counts as dead only after two minutes** without a new status or a renewed lease. The lease is
 //!   written every 30 seconds while a turn runs. So the tasks of a dead process are taken over after two to three minutes. The
-//!   state has no compare-and-set: if two processes change one task at the same moment, the last write wins.
+//!   state has no compare-and-set: if two processes change one task within a second, the last write wins.
 //! - **Values in the scope that are no tasks are ignored.** The store does not change them.
 //!
 //! Push configurations, idempotency keys and values are in memory only. Use another store if they must survive the process.
 
 mod document;
+mod ended;
 mod events;
 mod foreign;
 mod saving;
@@ -36,7 +38,7 @@ use attache_core::{
     NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
     UsedKey, Values, fold,
 };
-use attache_protocol::{Task, TaskId, Timestamp};
+use attache_protocol::{Task, TaskId, TaskState, Timestamp};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
@@ -185,6 +187,10 @@ impl Inner {
     async fn append(self: &Arc<Self>, task: &TaskId, append: Append) -> Result<Appended, AppendError> {
         let slot = self.slot(task).ok_or(AppendError::NotFound)?;
         let now = append.now;
+        let ends = append.events.iter().filter_map(TaskEvent::state).any(TaskState::is_terminal);
+        if ends && !self.is_foreign(task) {
+            self.check_end(task, &slot).await?;
+        }
         let appended = self.memory.append(task, append).await?;
         let ended = appended.settled.as_ref().is_some_and(|settled| settled.state.is_terminal());
         // If no other process holds the lease, this process continues the task.

@@ -37,11 +37,13 @@ pub(super) struct Saved {
     /// Until when the turn has its lease, and what the state has of that.
     pub(super) leased: Option<Timestamp>,
     pub(super) leased_in_state: Option<Timestamp>,
+    /// When the task was last written or read.
+    pub(super) seen: Instant,
 }
 
 impl Slot {
     pub(super) fn new(owner: Owner, seq: Seq, leased: Option<Timestamp>) -> Self {
-        let saved = Mutex::new(Saved { seq, leased, leased_in_state: leased });
+        let saved = Mutex::new(Saved { seq, leased, leased_in_state: leased, seen: Instant::now() });
         Self { owner, saving: tokio::sync::Mutex::default(), saved }
     }
 }
@@ -116,17 +118,25 @@ impl Inner {
         self.write_task(task, slot).await
     }
 
-    /// Writes the current version of a task. The caller holds `slot.saving`.
+    /// Writes the current version of a task. If another process has ended the task, writes the end again. The caller holds
+    /// `slot.saving`.
     async fn write_task(&self, task: &TaskId, slot: &Slot) -> Result<(), CallError> {
-        let Ok(Some(snapshot)) = self.memory.load(&slot.owner, task).await else { return Ok(()) };
-        let leased = slot.saved.lock().leased;
-        let (owner, seq) = (slot.owner.clone(), snapshot.seq);
-        let meta = TaskMeta { owner, seq, writer: self.writer.clone(), leased };
-        let json = document::write(&snapshot.task(), &meta)?;
-        self.state.set(task, &json).await?;
-        let mut saved = slot.saved.lock();
-        (saved.seq, saved.leased_in_state) = (seq, leased);
-        Ok(())
+        loop {
+            let Ok(Some(snapshot)) = self.memory.load(&slot.owner, task).await else { return Ok(()) };
+            let leased = slot.saved.lock().leased;
+            let (owner, seq) = (slot.owner.clone(), snapshot.seq);
+            let meta = TaskMeta { owner, seq, writer: self.writer.clone(), leased };
+            let json = document::write(&snapshot.task(), &meta)?;
+            let before = self.state.set(task, &json).await?;
+            {
+                let mut saved = slot.saved.lock();
+                (saved.seq, saved.leased_in_state, saved.seen) = (seq, leased, Instant::now());
+            }
+            let Some(before) = before else { return Ok(()) };
+            if !matches!(self.adopt_end(task, slot, &before).await, Ok(true)) {
+                return Ok(());
+            }
+        }
     }
 
     /// Records a failed write, and starts the background task that retries it.

@@ -1,8 +1,9 @@
 //! Tasks of other processes: the older worker, an earlier process, a concurrent one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use attache_core::{Append, Seq, Store, TailItem, TaskEvent};
+use attache_core::{Append, RenewFailure, Seq, Store, TailItem, TaskEvent};
 use attache_protocol::{Message, Part, TaskState};
 use futures::StreamExt;
 use serde_json::json;
@@ -143,4 +144,46 @@ async fn during_an_outage_the_last_known_version_of_another_processs_task_is_ret
     assert_eq!(store.found("t").await.state, TaskState::Working);
     // But it is not taken over without reading its current version.
     assert!(store.claim(&id("t"), at(1000), at(1030)).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_by_another_process_is_found_with_the_next_lease() {
+    let setup = Setup::new();
+    let (here, there) = (setup.store(), setup.store());
+    let (_, lease) = here.created(task("t")).await;
+    let seen = there.found("t").await.seq;
+    there.add("t", seen, vec![status("t", TaskState::Canceled, 5)]).await.unwrap();
+    assert_eq!(here.renew(&[(id("t"), lease)], at(40)).await.unwrap(), []);
+    // That renewal was not written, and the next one is.
+    here.renew(&[(id("t"), lease)], at(70)).await.unwrap();
+    let failures = here.renew(&[(id("t"), lease)], at(71)).await.unwrap();
+    assert_eq!(failures, [(id("t"), RenewFailure::Ended(TaskState::Canceled))]);
+    assert_eq!(setup.stored("t").await["status"]["state"], "canceled");
+    assert_eq!(setup.store().found("t").await.state, TaskState::Canceled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_by_another_process_is_found_with_the_next_event() {
+    let setup = Setup::new();
+    let (here, there) = (setup.store(), setup.store());
+    here.created(task("t")).await;
+    let seen = there.found("t").await.seq;
+    there.add("t", seen, vec![status("t", TaskState::Canceled, 5)]).await.unwrap();
+    here.add("t", Seq(1), vec![artifact("t", "a", "half")]).await.unwrap();
+    let found = here.found("t").await;
+    assert_eq!((found.state, found.task().artifacts.len()), (TaskState::Canceled, 1));
+    assert_eq!(setup.stored("t").await["status"]["state"], "canceled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_does_not_replace_a_cancel_by_another_process() {
+    let setup = Setup::new();
+    let (here, there) = (setup.store(), setup.store());
+    here.created(task("t")).await;
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let seen = there.found("t").await.seq;
+    there.add("t", seen, vec![status("t", TaskState::Canceled, 5)]).await.unwrap();
+    here.add("t", Seq(1), vec![status("t", TaskState::Completed, 6)]).await.unwrap_err();
+    assert_eq!(here.found("t").await.state, TaskState::Canceled);
+    assert_eq!(setup.stored("t").await["status"]["state"], "canceled");
 }
