@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use attache::core::{ArtifactUrls, Artifacts, Store};
 use attache::server::RedisStreams;
@@ -22,6 +23,9 @@ const PREFIX: &str = "attache-artifacts-";
 
 /// The file in a temporary folder whose lock says that a server uses the folder.
 const LOCK: &str = "lock";
+
+/// A server that has made the file takes its lock within this time. Only then does a free lock mean that the server has ended.
+const TIME_TO_LOCK: Duration = Duration::from_secs(60);
 
 /// The temporary folder of a server, which is removed when this is dropped.
 #[derive(Debug)]
@@ -158,25 +162,31 @@ fn temporary_folder(parent: &Path) -> io::Result<TemporaryFolder> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(&own)?;
     let folder = TemporaryFolder(own);
-    remove_abandoned(parent, &folder.0);
+    remove_abandoned(parent, &folder.0, SystemTime::now());
     Ok(folder)
 }
 
 /// Removes the temporary folders of servers that do not run any more. Folders of other users are left alone.
-fn remove_abandoned(parent: &Path, own: &Path) {
+fn remove_abandoned(parent: &Path, own: &Path, now: SystemTime) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
         if !is_ours || path == own || !is_same_owner(&path, own) {
             continue;
         }
-        // A server holds the lock of its folder. A folder without the file is about to get it.
+        // A server holds the lock of its folder. One that is starting is about to make the file, and then to lock it.
         if let Ok(lock) = File::open(path.join(LOCK))
+            && is_older_than(&lock, TIME_TO_LOCK, now)
             && lock.try_lock().is_ok()
         {
             let _ = fs::remove_dir_all(&path);
         }
     }
+}
+
+fn is_older_than(file: &File, age: Duration, now: SystemTime) -> bool {
+    let modified = file.metadata().and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|passed| passed > age))
 }
 
 /// Whether two folders belong to the same user. A link is not a folder.
@@ -209,14 +219,25 @@ mod tests {
             fs::write(folder.join(LOCK), "").unwrap();
             folder
         };
+        let own = temporary_folder(parent.path()).unwrap();
         let (killed, running) = (make("killed"), make("running"));
         let held = File::open(running.join(LOCK)).unwrap();
         held.try_lock().unwrap();
-        let own = temporary_folder(parent.path()).unwrap();
+        let now = SystemTime::now() + TIME_TO_LOCK * 2;
+        remove_abandoned(parent.path(), &own.0, now);
         assert_eq!([killed.exists(), running.exists(), own.0.exists()], [false, true, true]);
         let path = own.0.clone();
         drop(own);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_folder_of_a_server_that_is_about_to_lock_it_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let starting = temporary_folder(parent.path()).unwrap();
+        fs::write(starting.0.join(LOCK), "").unwrap();
+        let other = temporary_folder(parent.path()).unwrap();
+        assert_eq!([starting.0.exists(), other.0.exists()], [true, true]);
     }
 
     #[test]
