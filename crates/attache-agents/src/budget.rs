@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use attache_core::{
     Agent, AgentError, AgentResult, Caller, Clock, Conversation, Principal, Store, StoreError, SystemClock,
-    Turn,
+    Turn, ValueSubject,
 };
 use attache_protocol::{Error, ErrorKind, Json, Message, TaskId, Timestamp};
 use parking_lot::Mutex;
@@ -149,7 +149,7 @@ impl Budget {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (used_up, callers) = (Mutex::default(), Mutex::default());
-        let (scope, additions) = (format!("budget:{agent}"), 0.into());
+        let (scope, additions) = (format!("{}{agent}", ValueSubject::BUDGETS), 0.into());
         Self(Arc::new(Inner { options, store, clock, scope, used_up, callers, additions }))
     }
 
@@ -169,7 +169,7 @@ impl Budget {
 
     async fn used(&self, principal: &Principal) -> Result<Used, StoreError> {
         let period = self.period(self.0.clock.now());
-        let stored = self.0.store.values().get(&self.0.scope, &key(principal)).await?;
+        let stored = self.0.store.values().get(&self.0.scope, &principal.value_key()).await?;
         Ok(read(stored.as_ref(), period))
     }
 
@@ -180,7 +180,7 @@ impl Budget {
         let values = self.0.store.values().list(&self.0.scope).await?;
         let used_up = values.iter().filter_map(|(key, value)| {
             let has_left = self.time_left(read(Some(value), period), Duration::ZERO).is_some();
-            if has_left { None } else { principal(key) }
+            if has_left { None } else { Principal::of_value_key(key) }
         });
         self.0.used_up.lock().extend(used_up.map(|principal| (principal, period)));
         Ok(())
@@ -262,7 +262,7 @@ impl Budget {
             Json::new(&Used { period, tokens, millis }).ok()
         };
         let values = self.0.store.values();
-        let changed = values.change(&self.0.scope, &key(principal), Box::new(add)).await;
+        let changed = values.change(&self.0.scope, &principal.value_key(), Box::new(add)).await;
         let used = changed.as_ref().ok().map(|changed| read(changed.new.as_ref(), period));
         let has_left = {
             let mut callers = self.0.callers.lock();
@@ -338,19 +338,6 @@ fn in_words(time: Duration) -> String {
     let first = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
     let shown = units.iter().skip(first).take(2).filter(|(count, _)| *count > 0);
     shown.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
-}
-
-/// The key of a caller. A caller can be called `anonymous`.
-fn key(principal: &Principal) -> String {
-    principal.name().map_or_else(|| "anonymous".to_owned(), |name| format!("caller:{name}"))
-}
-
-/// The caller of a key.
-fn principal(key: &str) -> Option<Principal> {
-    match key.strip_prefix("caller:") {
-        Some(name) => Some(Principal::named(name)),
-        None => (key == "anonymous").then_some(Principal::Anonymous),
-    }
 }
 
 /// What was used in a period. An entry of another period counts as none.

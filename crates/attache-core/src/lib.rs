@@ -44,6 +44,7 @@ mod trace;
 mod turn;
 mod turn_state;
 mod turns;
+mod value_subject;
 mod values;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -94,6 +95,7 @@ pub use stream::{EventStream, StreamItem};
 pub use text_stream::TextStream;
 pub use trace::{NotATraceParent, TraceParent, millis, state_name};
 pub use turn::{Emitted, Turn};
+pub use value_subject::ValueSubject;
 pub use values::{ChangedValue, ValueChange, Values};
 
 /// A boxed future, the return type of methods of object-safe traits.

@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use attache_core::{Owner, Store, StoreError};
+use attache_core::{Owner, Store, StoreError, ValueSubject};
 use attache_protocol::{ContextId, Json, TaskId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -61,8 +61,12 @@ pub(super) struct Links {
 impl Links {
     /// The links to the agent at an address. Those to another agent are separate, so that a new address begins with none.
     pub(super) fn new(store: &Arc<dyn Store>, agent: &str, limit: usize) -> Self {
-        let scope = |kind: &str| Scope::new(store.clone(), format!("a2a_gateway_{kind}:{agent}"), limit);
-        Self { under_way: scope("tasks"), ended: scope("ended"), contexts: scope("contexts") }
+        let scope = |kind: &str| Scope::new(store.clone(), format!("{kind}{agent}"), limit);
+        Self {
+            under_way: scope(ValueSubject::GATEWAY_TASKS),
+            ended: scope(ValueSubject::GATEWAY_ENDED),
+            contexts: scope(ValueSubject::GATEWAY_CONTEXTS),
+        }
     }
 
     pub(super) async fn task(&self, task: &TaskId) -> Result<Option<Link>, StoreError> {
@@ -110,8 +114,7 @@ impl Links {
 
 /// Callers choose the ids of contexts, so the owner is a part of the key.
 fn context_key(owner: &Owner, context: &ContextId) -> String {
-    let Owner { agent, tenant, principal } = owner;
-    serde_json::json!([agent.as_deref(), tenant.as_deref(), principal.name(), context.as_str()]).to_string()
+    owner.value_key(context.as_str())
 }
 
 /// A scope of the store with a limited number of keys. The oldest key makes way for a new one.

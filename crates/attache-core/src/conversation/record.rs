@@ -278,8 +278,7 @@ async fn remove(workspace: StoredWorkspace) {
 
 /// The key of a value.
 fn text(key: &ContextKey) -> String {
-    let Owner { agent, tenant, principal } = &key.owner;
-    serde_json::json!((agent.as_deref(), tenant.as_deref(), principal.name(), key.id.as_str())).to_string()
+    key.owner.value_key(key.id.as_str())
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Removing everything that belongs to a caller.
 
-use attache_core::{ContextRecord, Principal};
+use std::collections::HashSet;
+
+use attache_core::{ContextRecord, Principal, StoredWorkspace, ValueSubject};
+use attache_protocol::TaskId;
 use rusqlite::{Connection, params};
 
 use super::fault::Fault;
-use super::rows::log_range;
-use super::values;
+use super::{rows, values};
 
 /// Whose data is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,10 @@ pub struct ForgetReport {
     pub deliveries: usize,
     /// The number of idempotency keys.
     pub keys: usize,
+    /// The number of contexts, with what their agents remember and their private directories.
+    pub contexts: usize,
+    /// The number of other values: what the caller has used of a budget, and the remote tasks and contexts of a gateway.
+    pub values: usize,
 }
 
 /// Removes the data of a caller. Call it within a transaction.
@@ -37,27 +43,72 @@ pub(super) fn forget(db: &Connection, options: &ForgetOptions) -> Result<ForgetR
         db.prepare("SELECT id FROM owners WHERE principal IS ?1 AND (?2 IS NULL OR tenant IS ?2)")?;
     let owners = read.query_map(params![options.principal.name(), options.tenant], |row| row.get(0))?;
     let owners = owners.collect::<Result<Vec<i64>, _>>()?;
-    let mut report = ForgetReport::default();
+    let (mut report, mut tasks) = (ForgetReport::default(), HashSet::new());
     for owner in owners {
-        forget_owner(db, owner, &mut report)?;
+        forget_owner(db, owner, &mut report, &mut tasks)?;
     }
-    forget_contexts(db, options)?;
+    for (row, scope) in values_of(db, options, |task| tasks.contains(task))? {
+        db.prepare_cached("DELETE FROM kept_values WHERE id = ?1")?.execute(params![row])?;
+        match scope == ContextRecord::SCOPE {
+            true => report.contexts += 1,
+            false => report.values += 1,
+        }
+    }
     Ok(report)
 }
 
-/// Removes what is remembered about the contexts of a caller.
-fn forget_contexts(db: &Connection, options: &ForgetOptions) -> Result<(), Fault> {
+/// The private directories of the contexts of a caller.
+pub(super) fn private_directories(
+    db: &Connection,
+    options: &ForgetOptions,
+) -> Result<Vec<StoredWorkspace>, Fault> {
+    let mut directories = Vec::new();
     for (key, value) in values::list(db, ContextRecord::SCOPE)? {
-        let Ok(record) = value.read::<ContextRecord>() else { continue };
-        let is_theirs = record.caller.as_deref() == options.principal.name();
-        if is_theirs && (options.tenant.is_none() || record.tenant == options.tenant) {
-            values::change(db, ContextRecord::SCOPE, &key, |_| None)?;
-        }
+        let is_theirs = ValueSubject::of(ContextRecord::SCOPE, &key)
+            .is_some_and(|subject| is_of(&subject, options, |_| false));
+        let record = is_theirs.then(|| value.read::<ContextRecord>().ok()).flatten();
+        directories.extend(record.and_then(|record| record.workspace));
     }
-    Ok(())
+    Ok(directories)
 }
 
-fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Result<(), Fault> {
+/// The rows of the values that belong to a caller or to one of its tasks, with their scopes.
+fn values_of(
+    db: &Connection,
+    options: &ForgetOptions,
+    is_task: impl Fn(&TaskId) -> bool,
+) -> Result<Vec<(i64, String)>, Fault> {
+    let mut read = db.prepare("SELECT id, scope, key FROM kept_values")?;
+    let mut rows = read.query(())?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, scope, key): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if ValueSubject::of(&scope, &key).is_some_and(|subject| is_of(&subject, options, &is_task)) {
+            found.push((id, scope));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a value is removed. What belongs to a caller in all tenants stays if only one tenant is to be forgotten.
+fn is_of(subject: &ValueSubject, options: &ForgetOptions, is_task: impl Fn(&TaskId) -> bool) -> bool {
+    let ForgetOptions { principal, tenant, .. } = options;
+    match subject {
+        ValueSubject::Owner(owner) => {
+            owner.principal == *principal
+                && (tenant.is_none() || owner.tenant.as_deref() == tenant.as_deref())
+        }
+        ValueSubject::Principal(of) => of == principal && tenant.is_none(),
+        ValueSubject::Task(task) => is_task(task),
+    }
+}
+
+fn forget_owner(
+    db: &Connection,
+    owner: i64,
+    report: &mut ForgetReport,
+    forgotten: &mut HashSet<TaskId>,
+) -> Result<(), Fault> {
     const WEBHOOKS: &str =
         "SELECT webhooks.id FROM webhooks JOIN tasks ON tasks.id = webhooks.task WHERE tasks.owner = ?1";
     const TASKS: &str = "SELECT id FROM tasks WHERE owner = ?1";
@@ -68,11 +119,13 @@ fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Resul
     report.webhooks += delete(format!("webhooks WHERE task IN ({TASKS})"))?;
     delete(format!("snapshots WHERE task IN ({TASKS})"))?;
     report.keys += delete("keys WHERE owner = ?1".to_owned())?;
-    let mut tasks = db.prepare(TASKS)?;
-    let tasks = tasks.query_map(params![owner], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    let mut tasks = db.prepare("SELECT id, task_id FROM tasks WHERE owner = ?1")?;
+    let tasks = tasks.query_map(params![owner], |row| Ok((row.get(0)?, rows::task_id(row, 1)?)))?;
+    let tasks = tasks.collect::<Result<Vec<(i64, TaskId)>, _>>()?;
     let mut log = db.prepare("DELETE FROM log WHERE id >= ?1 AND id < ?2")?;
-    for task in tasks {
-        log.execute(log_range(task))?;
+    for (row, task) in tasks {
+        log.execute(rows::log_range(row))?;
+        forgotten.insert(task);
     }
     report.tasks += delete("tasks WHERE owner = ?1".to_owned())?;
     delete("counts WHERE owner = ?1".to_owned())?;

@@ -28,6 +28,14 @@ pub enum MaintenanceError {
     /// The export could not be written.
     #[error("the export could not be written: {0}")]
     Export(#[from] std::io::Error),
+    /// The private directory of a context could not be removed.
+    #[error("the directory `{}` could not be removed: {error}", path.display())]
+    Directory {
+        /// The path of the directory.
+        path: PathBuf,
+        /// The error of the system.
+        error: std::io::Error,
+    },
     /// The backup could not be written.
     #[error("the backup `{}` could not be written: {error}", path.display())]
     Backup {
@@ -227,9 +235,10 @@ impl Maintenance {
     }
 
     /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
-    /// idempotency keys, and the records of its contexts. Needs exclusive use of the store.
+    /// idempotency keys, its contexts with their private directories, and the values that belong to it (see [`ValueSubject`]). Needs
+    /// exclusive use of the store.
     ///
-    /// The content is overwritten in the file. Other values belong to no caller and stay.
+    /// The content is overwritten in the file. Other values, such as the state of workers, belong to no caller and stay.
     pub fn forget(path: impl AsRef<Path>, options: &ForgetOptions) -> Result<ForgetReport, MaintenanceError> {
         let (mut store, _lock) = Self::open_exclusively(path.as_ref())?;
         let failed =
@@ -240,6 +249,14 @@ impl Maintenance {
             // The transaction is rolled back when it is dropped.
             return forget::forget(&change, options)
                 .map_err(|fault| MaintenanceError::Store(fault.explain(path.as_ref()).0));
+        }
+        // Before their records: if the command is interrupted, the next run finds them again.
+        let directories =
+            forget::private_directories(&store.db, options).map_err(|fault| store.explain(&fault))?;
+        for directory in directories {
+            directory
+                .remove()
+                .map_err(|error| MaintenanceError::Directory { path: directory.path().to_owned(), error })?;
         }
         let report = store.write(|db| forget::forget(db, options))?;
         // The write-ahead log still has the removed content.

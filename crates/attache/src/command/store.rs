@@ -312,7 +312,7 @@ fn forget(common: &Common, options: &ForgetOptions) -> Result<(), Failure> {
     let report = Maintenance::forget(&path, options).map_err(|error| {
         Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
     })?;
-    let ForgetReport { tasks, webhooks, deliveries, keys } = report;
+    let ForgetReport { tasks, webhooks, deliveries, keys, contexts, values } = report;
     // After the tasks: content that is left after a crash is removed by the next run, or by a server.
     let content = match common.artifacts()? {
         Some(artifacts) => artifacts.forget(options).map_err(|error| {
@@ -325,7 +325,7 @@ fn forget(common: &Common, options: &ForgetOptions) -> Result<(), Failure> {
         || {
             let mut value = json!({
                 "dryRun": options.dry_run, "tasks": tasks, "webhooks": webhooks,
-                "deliveries": deliveries, "keys": keys,
+                "deliveries": deliveries, "keys": keys, "contexts": contexts, "values": values,
             });
             if content.files > 0 {
                 value["artifacts"] = content.files.into();
@@ -340,7 +340,8 @@ fn forget(common: &Common, options: &ForgetOptions) -> Result<(), Failure> {
             let done = if options.dry_run { "would remove" } else { "removed" };
             writeln!(
                 out,
-                "{done} {tasks} tasks, {webhooks} webhooks, {deliveries} deliveries and {keys} keys of {}",
+                "{done} {tasks} tasks, {webhooks} webhooks, {deliveries} deliveries, {keys} keys, {contexts} contexts \
+                 and {values} values of {}",
                 options.principal
             )
         },

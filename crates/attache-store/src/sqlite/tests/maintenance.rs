@@ -2,6 +2,7 @@ use attache_core::{Idempotency, NewTask, Owner, Principal, Seq, Store, TailItem}
 use attache_protocol::{Json, TaskState};
 use futures::StreamExt;
 use rusqlite::Connection;
+use serde_json::json;
 
 use super::super::{
     BackupProgress, CompactOptions, ExportReport, ForgetOptions, ForgetReport, Maintenance, SqliteOpenError,
@@ -230,7 +231,7 @@ async fn forget_removes_the_data_of_one_caller_and_nothing_else() {
         dry_run,
     };
     let count = |options| Maintenance::forget(folder.path(), &options).unwrap();
-    let all = ForgetReport { tasks: 22, webhooks: 1, deliveries: 2, keys: 0 };
+    let all = ForgetReport { tasks: 22, webhooks: 1, deliveries: 2, ..ForgetReport::default() };
     for _ in 0..2 {
         assert_eq!(count(options(true, None)), all);
         assert_eq!(count(options(true, Some("acme"))).tasks, 21);
@@ -251,6 +252,66 @@ async fn forget_removes_the_data_of_one_caller_and_nothing_else() {
     assert_eq!((report.tasks, report.values, report.problems), (1, 2, vec![]));
     // Fails while a server uses the store.
     assert!(Maintenance::forget(folder.path(), &options(false, None)).is_err());
+}
+
+#[tokio::test]
+async fn forget_removes_the_contexts_of_a_caller_with_their_directories_and_what_is_kept_about_the_caller() {
+    let mut folder = StoreFolder::new();
+    let [ann, bob] =
+        ["ann", "bob"].map(|name| Owner { principal: Principal::named(name), ..Owner::default() });
+    let other = Owner { tenant: Some("acme".into()), ..ann.clone() };
+    folder.put(NewTask { owner: ann.clone(), ..ended("anns", 1) }).await;
+    let directories = tempfile::tempdir().unwrap();
+    let put = async |scope: &str, key: &str, value: serde_json::Value| {
+        let value = Json::new(&value).unwrap();
+        folder.values().change(scope, key, Box::new(move |_| Some(value.clone()))).await.unwrap();
+    };
+    let mut privates = Vec::new();
+    for (number, owner) in [&ann, &bob, &other].into_iter().enumerate() {
+        let private = directories.path().join(format!("00000000-0000-4000-8000-00000000000{number}"));
+        std::fs::create_dir(&private).unwrap();
+        let record = json!({
+            "tenant": owner.tenant.as_deref(), "caller": owner.principal.name(), "contextId": "c", "created": "2026-01-01T00:00:00Z",
+            "used": "2026-01-01T00:00:00Z", "turns": 1, "workspace": { "private": private },
+        });
+        put("contexts", &owner.value_key("c"), record).await;
+        put("a2a_gateway_contexts:x", &owner.value_key("c"), json!("remote")).await;
+        privates.push(private);
+    }
+    for principal in [&ann.principal, &bob.principal] {
+        put("budget:writer", &principal.value_key(), json!({})).await;
+    }
+    put("a2a_gateway_ended:x", "anns", json!("remote")).await;
+    put("a2a_gateway_ended:x", "bobs", json!("remote")).await;
+    put("orders", &ann.principal.value_key(), json!("of a worker")).await;
+    folder.close();
+    let run = |dry_run, tenant: Option<&str>| {
+        let (principal, tenant) = (Principal::named("ann"), tenant.map(str::to_owned));
+        let options = ForgetOptions { principal, tenant, dry_run };
+        let report = Maintenance::forget(folder.path(), &options).unwrap();
+        (report.contexts, report.values, [0, 1, 2].map(|owner| privates[owner].exists()))
+    };
+    assert_eq!(run(true, None), (2, 4, [true; 3]));
+    assert_eq!(run(false, Some("acme")), (1, 1, [true, true, false]));
+    assert_eq!(run(false, None), (1, 3, [false, true, false]));
+    assert_eq!(run(false, None), (0, 0, [false, true, false]));
+    folder.reopen();
+    let mut left = Vec::new();
+    for scope in folder.values().scopes().await.unwrap() {
+        left.extend(
+            folder.values().list(&scope).await.unwrap().into_iter().map(|(key, _)| (scope.clone(), key)),
+        );
+    }
+    left.sort();
+    let bobs = bob.value_key("c");
+    let expected = [
+        ("a2a_gateway_contexts:x", &*bobs),
+        ("a2a_gateway_ended:x", "bobs"),
+        ("budget:writer", "caller:bob"),
+        ("contexts", &*bobs),
+        ("orders", "caller:ann"),
+    ];
+    assert_eq!(left, expected.map(|(scope, key)| (scope.to_owned(), key.to_owned())));
 }
 
 #[tokio::test]
