@@ -1,12 +1,14 @@
 //! Programs that this process starts: they end with it, together with the processes that they started.
 //!
-//! [`ProcessGroup`] is a program with its processes. [`Output`] is a pipe that ends with its program, [`read_errors`] reads the standard
+//! [`command`] makes the command for a program, and [`ProcessGroup`] is a program with its processes. [`Output`] is a pipe that ends with its program, [`read_errors`] reads the standard
 //! error, [`LogLimit`] bounds what a program writes to the log, and [`describe`] says how a program ended.
 
+mod command;
 mod group;
 mod output;
 mod stderr;
 
+pub use command::command;
 pub use group::{Handle, ProcessGroup};
 pub use output::Output;
 pub use stderr::{LogLimit, read_errors};

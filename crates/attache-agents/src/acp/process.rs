@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::BufReader;
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
 
 use super::AcpOptions;
@@ -29,11 +29,9 @@ impl Process {
         let Some((program, arguments)) = options.command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(environment::base(&options.pass_environment, &options.environment));
+        let variables = environment::base(&options.pass_environment, &options.environment);
+        let mut command = attache_process::command(program.as_ref(), variables);
+        command.args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, mut child) = ProcessGroup::spawn(command)?;
         let missing = || io::Error::other("a pipe to the program is missing");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::BufReader;
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
@@ -34,9 +34,9 @@ impl Process {
         let Some((program, arguments)) = command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear();
-        command.envs(environment::base(&options.pass_environment, &options.environment));
+        let variables = environment::base(&options.pass_environment, &options.environment);
+        let mut command = attache_process::command(program.as_ref(), variables);
+        command.args(arguments);
         if let Some(directory) = &options.directory {
             command.current_dir(directory);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use attache_core::{AgentError, AgentResult, ContextHold, PendingPermission, Turn, Workspace};
 use parking_lot::Mutex;
 use tokio::io::BufReader;
-use tokio::process::{ChildStdout, Command};
+use tokio::process::ChildStdout;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::files::Files;
@@ -57,8 +57,9 @@ impl Process {
         let Some((program, arguments)) = options.command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear().envs(environment::variables(options, turn, &files));
+        let variables = environment::variables(options, turn, &files);
+        let mut command = attache_process::command(program.as_ref(), variables);
+        command.args(arguments);
         let directory = options.directory.as_deref().or(workspace.map(Workspace::root)).map(Path::to_owned);
         if let Some(directory) = &directory {
             command.current_dir(directory);

@@ -11,7 +11,8 @@ use attache_protocol::jsonrpc::Call;
 use attache_protocol::{Error, ErrorKind};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response};
+use memchr::memmem;
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic_prost::ProstCodec;
 
@@ -23,6 +24,9 @@ use crate::transport::exchange::{Answer, answer_admitted, is_streaming};
 
 /// The name of the transport in the logs.
 pub(crate) const BINDING: &str = "JSONRPC-GRPC";
+
+/// How the messages of a call are compressed.
+const ENCODING: &str = "grpc-encoding";
 
 /// Whether a path is one of the service.
 pub(crate) fn is_path(path: &str) -> bool {
@@ -50,11 +54,14 @@ where
         return noted(Error::new(ErrorKind::MethodNotFound, text));
     };
     let options = http.options();
-    let headers = request.headers().clone();
-    let request = match read(request, options).await {
+    let mut request = match read(request, options).await {
         Ok(request) => request,
         Err(error) => return noted(error),
     };
+    // What is left is what the framing of the message depends on.
+    let encoding = request.headers().get(ENCODING).cloned();
+    let headers = std::mem::take(request.headers_mut());
+    request.headers_mut().extend(encoding.map(|encoding| (HeaderName::from_static(ENCODING), encoding)));
     let mut grpc = Grpc::new(ProstCodec::<JsonRpcEnvelope, JsonRpcEnvelope>::default())
         .apply_max_message_size_config(Some(options.max_body), None);
     let answering = Answering(Some((http.clone(), context, headers, is_local, method)));
@@ -93,13 +100,22 @@ fn check(method: Method, envelope: &JsonRpcEnvelope) -> Result<(), Error> {
     if envelope.payload.is_empty() {
         return Err(Error::invalid_params("payload", "is empty: expected a JSON-RPC request"));
     }
-    match (method, Call::parse(&envelope.payload)) {
-        (Method::Send, Ok(call)) if is_streaming(&call) => {
+    if method == Method::Stream || !may_stream(&envelope.payload) {
+        return Ok(());
+    }
+    match Call::parse(&envelope.payload) {
+        Ok(call) if is_streaming(&call) => {
             let text = format!("`{}` has a stream of responses: call `Stream`", call.method);
             Err(Error::invalid_params("payload", text))
         }
-        (Method::Send | Method::Stream, _) => Ok(()),
+        Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Whether a request may call a method with a stream of responses. Most requests do not, and are not parsed twice.
+fn may_stream(request: &[u8]) -> bool {
+    // Every such method has one of the first two in its name. Any text can be written with the third.
+    [&b"tream"[..], b"ubscribe", b"\\u"].iter().any(|text| memmem::find(request, text).is_some())
 }
 
 /// The frames of a response as messages.
@@ -139,5 +155,31 @@ impl ServerStreamingService<JsonRpcEnvelope> for Answering {
             let answer = Self::answer(call, request.into_inner()).await?;
             Ok(tonic::Response::new(stream::unfold(answer, next).boxed()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_a_stream_is_noticed_however_its_method_is_written() {
+        let refused = |method: &str| {
+            let payload = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{}}}}"#);
+            check(Method::Send, &JsonRpcEnvelope { payload: payload.into(), r#final: true }).is_err()
+        };
+        let streams = [
+            "SendStreamingMessage",
+            "SubscribeToTask",
+            "message/stream",
+            "tasks/resubscribe",
+            "tasks/sendSubscribe",
+        ];
+        for method in streams.into_iter().chain(["message\\/stream", "message/s\\u0074ream"]) {
+            assert!(refused(method), "{method}");
+        }
+        for method in ["SendMessage", "message/send", "streams", "x\\u0041"] {
+            assert!(!refused(method), "{method}");
+        }
     }
 }
