@@ -277,4 +277,19 @@ mod tests {
         answering.await;
         assert_eq!(unread.try_recv(), Ok(Vec::new()));
     }
+
+    #[test]
+    fn only_a_notification_with_an_id_ends_a_stream() {
+        let id = |text: &'static str| canceled_request(text.as_bytes()).map(RawValue::get);
+        let cancel = r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":"a"}}"#;
+        assert_eq!(id(cancel), Some(r#""a""#));
+        for other in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"$/cancelRequest","params":{"id":"a"}}"#,
+            r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"SendMessage","params":{"id":"$/cancelRequest"}}"#,
+            "$/cancelRequest",
+        ] {
+            assert_eq!(id(other), None, "{other}");
+        }
+    }
 }
