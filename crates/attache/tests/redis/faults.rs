@@ -385,3 +385,31 @@ async fn so_many_streams_are_open_at_once_and_no_more() {
     let ended: HashSet<_> = ended.map(|response| response.correlation.as_str()).collect();
     assert_eq!(ended, HashSet::from(["c-1", "c-2"]), "{responses:?}");
 }
+
+#[tokio::test]
+async fn requests_in_progress_are_answered_after_redis_lost_everything_in_a_restart() {
+    if !has_redis("faults::requests_in_progress_are_answered_after_redis_lost_everything_in_a_restart") {
+        return;
+    }
+    let mut redis = Redis::start_with(&["--appendonly", "no"]).await;
+    let home = Home::new();
+    let file = slow_program(&home, "1", "");
+    let mut served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
+    let mut peer = Peer::new(&redis).await;
+    for i in 0..3 {
+        peer.add(&format!("c-{i}"), &send(i, &format!("text {i}")), &[]).await;
+    }
+    until("all requests are in progress", async || runs(&home).len() == 3).await;
+    redis.kill().await;
+    for _ in 0..3 {
+        served.line_with("turn ended").await;
+    }
+    redis.start_again().await;
+    let mut peer = Peer::new(&redis).await;
+    let answered: HashSet<String> =
+        peer.finals(3).await.into_iter().map(|response| response.correlation).collect();
+    assert_eq!(answered.len(), 3, "{answered:?}");
+    let later = peer.ask("later", &send(9, "later"), &[]).await;
+    assert!(later["result"]["task"].is_object(), "{later}");
+    assert!(runs(&home).values().all(|count| *count == 1), "{:?}", runs(&home));
+}

@@ -361,11 +361,7 @@ async fn send(sink: &mut dyn FrameSink, json: Vec<u8>, silence: Duration) -> Res
 }
 
 /// Asks the server to end streams.
-async fn cancel_requests(
-    sink: &mut dyn FrameSink,
-    ids: Vec<u64>,
-    silence: Duration,
-) -> Result<(), WriteEnd> {
+async fn cancel_requests(sink: &mut dyn FrameSink, ids: Vec<u64>, silence: Duration) -> Result<(), WriteEnd> {
     for id in ids {
         let json = format!(r#"{{"jsonrpc":"2.0","method":"$/cancelRequest","params":{{"id":{id}}}}}"#);
         send(sink, json.into_bytes(), silence).await?;
