@@ -122,8 +122,11 @@ const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
 impl Frame {
     /// The id of the request, as JSON text. Frames of some transports repeat it outside the payload.
-    pub(crate) fn id(&self) -> &[u8] {
-        let rest = self.payload.strip_prefix(BEFORE_ID).unwrap_or_default();
+    pub(crate) fn id(&self) -> Cow<'_, [u8]> {
+        let Some(rest) = self.payload.strip_prefix(BEFORE_ID) else {
+            // Another agent has written the response.
+            return Cow::Owned(Call::peek_id(&self.payload).as_json().into());
+        };
         let mut is_escaped = false;
         let end = match rest.first() {
             Some(b'"') => rest[1..]
@@ -142,7 +145,7 @@ impl Frame {
                 .map(|at| at + 2),
             Some(_) | None => rest.iter().position(|byte| matches!(byte, b',' | b'}')),
         };
-        end.map_or(b"null", |end| &rest[..end])
+        Cow::Borrowed(end.map_or(b"null", |end| &rest[..end]))
     }
 }
 
@@ -638,9 +641,11 @@ mod tests {
             for rest in [",\"result\":{}}", ",\"error\":{\"code\":1}}", "}"] {
                 let payload = format!(r#"{{"jsonrpc":"2.0","id":{id}{rest}"#).into_bytes();
                 let frame = Frame::new(payload, FrameKind::Response);
-                assert_eq!(frame.id(), id.as_bytes());
+                assert_eq!(&*frame.id(), id.as_bytes());
+                let payload = format!(r#"{{"id":{id},"jsonrpc":"2.0"{rest}"#).into_bytes();
+                assert_eq!(&*Frame::new(payload, FrameKind::Response).id(), id.as_bytes());
             }
         }
-        assert_eq!(Frame::new(b"{}".to_vec(), FrameKind::Response).id(), b"null");
+        assert_eq!(&*Frame::new(b"{}".to_vec(), FrameKind::Response).id(), b"null");
     }
 }

@@ -245,6 +245,7 @@ where
     };
     let mut writing = pin!(write(sink, unwritten));
     tokio::select! {
+        biased;
         () = answering => {}
         // The client does not read any more, or is silent. Its requests and streams end. Tasks go on.
         () = &mut writing => return,
@@ -330,7 +331,7 @@ fn opening_headers(message: &[u8], limit: usize) -> Result<Option<HeaderMap>, Er
 fn encode(frame: Frame) -> Message {
     let is_last = frame.is_last();
     let mut text = Vec::with_capacity(frame.payload.len() + 64);
-    for piece in [br#"{"id":"#, frame.id(), br#","payload":"#, &frame.payload, br#","final":"#] {
+    for piece in [br#"{"id":"#, &*frame.id(), br#","payload":"#, &frame.payload, br#","final":"#] {
         text.extend_from_slice(piece);
     }
     text.extend_from_slice(if is_last { b"true}" } else { b"false}" });

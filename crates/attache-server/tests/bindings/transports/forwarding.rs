@@ -22,6 +22,7 @@ impl Forward for Endless {
         _: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<ForwardedReply, Error>> {
         let request: Value = serde_json::from_slice(request).unwrap();
+        // The members are in another order than those of this server.
         let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": {}}).to_string();
         let is_refused = request["params"].to_string().contains("\"no\"");
         Box::pin(async move {
