@@ -214,7 +214,9 @@ async fn drive<T>(turn: &Arc<TurnState>, agent: impl Future<Output = T>) -> Resu
     let mut writing: Option<BoxFuture<'_, AgentResult>> = None;
     // A client that does not want to wait gets its task at the agent's first pause, even if the agent has emitted no event.
     // So does one that has to wait for its context, because its task can be read and canceled meanwhile.
-    let mut task_wanted = turn.configuration.return_immediately || turn.must_wait();
+    // And a message with an idempotency key gets one, so that a repeat finds it.
+    let mut task_wanted =
+        turn.configuration.return_immediately || turn.must_wait() || turn.has_unwritten_key();
     // How many events were delayed, and how often. The first events are written at once.
     let (mut delayed, mut delays) = (0, MAX_DELAYS);
     poll_fn(|cx| {

@@ -279,6 +279,11 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Whether everything in the store is lost when the process ends.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
     /// What kind of store it is, in one word, for operators.
     fn kind(&self) -> &'static str {
         "custom"

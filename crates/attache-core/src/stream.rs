@@ -124,13 +124,13 @@ pub(crate) enum StreamEnd {
 pub struct EventStream {
     events: BoxStream<'static, Result<Vec<StreamItem>, Error>>,
     /// Released at the end of the stream.
-    permit: Option<Permit>,
+    permits: Vec<Permit>,
     hides_reports: bool,
 }
 
 impl EventStream {
     fn new(events: impl Stream<Item = Result<Vec<StreamItem>, Error>> + Send + 'static) -> Self {
-        Self { events: events.boxed(), permit: None, hides_reports: false }
+        Self { events: events.boxed(), permits: Vec::new(), hides_reports: false }
     }
 
     /// The same stream, with a function that sees every event before its reader.
@@ -140,7 +140,7 @@ impl EventStream {
                 observe(item);
             }
         });
-        Self { events: events.boxed(), permit: self.permit, hides_reports: self.hides_reports }
+        Self { events: events.boxed(), permits: self.permits, hides_reports: self.hides_reports }
     }
 
     /// The same stream without reports in our namespace, for a reader that has not activated their extension.
@@ -152,12 +152,12 @@ impl EventStream {
     pub(crate) fn mapped(self, mut map: impl FnMut(StreamItem) -> StreamItem + Send + 'static) -> Self {
         let events =
             self.events.map(move |batch| batch.map(|items| items.into_iter().map(&mut map).collect()));
-        Self { events: events.boxed(), permit: self.permit, hides_reports: self.hides_reports }
+        Self { events: events.boxed(), permits: self.permits, hides_reports: self.hides_reports }
     }
 
-    /// The same stream, which holds a permit until it ends or is dropped.
-    pub fn holding(self, permit: Permit) -> Self {
-        Self { permit: Some(permit), ..self }
+    /// The same stream, which holds permits until it ends or is dropped.
+    pub fn holding(self, permits: Vec<Permit>) -> Self {
+        Self { permits, ..self }
     }
 
     /// A stream of one direct message.
@@ -248,7 +248,7 @@ impl Stream for EventStream {
                 }
             }
             if next.is_none() {
-                self.permit = None;
+                self.permits.clear();
             }
             return Poll::Ready(next);
         }

@@ -336,10 +336,17 @@ impl TurnState {
         self.log.lock().driver = None;
     }
 
-    /// Closes a turn that has no task and has emitted no event. Returns `false` for any other turn, which is not closed.
+    /// Whether an idempotency key will be stored with the first events.
+    pub(crate) fn has_unwritten_key(&self) -> bool {
+        matches!(self.log.lock().write_state, WriteState::NoTask { idempotency: Some(_), .. })
+    }
+
+    /// Closes a turn that has no task and has emitted no event. Returns `false` for any other turn, which is not closed. A message with an
+    /// idempotency key always gets a task, in which the key is stored.
     pub(crate) fn close_without_task(&self) -> bool {
         let mut log = self.log.lock();
-        let without_task = matches!(log.write_state, WriteState::NoTask { .. }) && log.unwritten.is_empty();
+        let without_task = matches!(log.write_state, WriteState::NoTask { idempotency: None, .. })
+            && log.unwritten.is_empty();
         if without_task {
             log.write_state = WriteState::Closed(ANSWERED_WITH_MESSAGE);
         }

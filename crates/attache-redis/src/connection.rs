@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::AsyncDNSResolver;
+use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisFuture, ServerErrorKind, TlsCertificates,
 };
@@ -65,12 +66,14 @@ pub async fn connect(
     answer: Duration,
     check: Option<AddressCheck>,
 ) -> Result<Connection, RedisError> {
+    // Commands are small and must not wait for each other.
+    let info = url.info().clone().set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let client = match &url.roots {
         Some(roots) if url.server().is_some_and(|server| server.tls) => {
             let certificates = TlsCertificates { client_tls: None, root_cert: Some(roots.clone()) };
-            Client::build_with_tls(url.info().clone(), certificates)?
+            Client::build_with_tls(info, certificates)?
         }
-        Some(_) | None => Client::open(url.info().clone())?,
+        Some(_) | None => Client::open(info)?,
     };
     let mut config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(connect)).set_response_timeout(Some(answer));

@@ -5,9 +5,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use attache_core::BoxFuture;
+use attache_core::{BoxFuture, Permit, Quota};
 use attache_protocol::Error;
 use attache_protocol::jsonrpc::{Call, Id, error_response};
 use bytes::Bytes;
@@ -17,8 +16,10 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 
+use crate::dispatch::{Dispatcher, RequestContext};
 use crate::http::body::{Body, BodyError, BoxBody};
 use crate::http::response::{as_event_stream, json_response};
+use crate::transport::exchange;
 
 /// Answers JSON-RPC requests in place of an agent of this server.
 pub trait Forward: Send + Sync + 'static {
@@ -61,6 +62,17 @@ pub struct ForwardedFrame {
     pub is_error: bool,
 }
 
+/// A forwarded request with its answer.
+pub(crate) struct Answered {
+    /// The id of the request, for errors that come later.
+    pub(crate) id: Id,
+    /// Whether the request asks for a stream.
+    pub(crate) is_streaming: bool,
+    pub(crate) reply: ForwardedReply,
+    /// Held until a stream ends.
+    pub(crate) permits: Vec<Permit>,
+}
+
 /// What forwards the requests of a server.
 #[derive(Clone)]
 pub(crate) struct Forwarder(Arc<dyn Forward>);
@@ -76,49 +88,73 @@ impl Forwarder {
         Self(Arc::new(forward))
     }
 
-    /// Answers a request, and returns its id for errors that come later.
-    pub(crate) async fn answer(&self, request: &[u8], headers: &HeaderMap) -> (Id, ForwardedReply) {
-        let call = match Call::parse(request) {
-            Ok(call) => call,
-            Err(invalid) => {
-                let body = error_response(&invalid.id, &invalid.error);
-                return (invalid.id, ForwardedReply::One(body.into()));
+    /// Answers a request. A stream takes the permits that every stream takes.
+    pub(crate) async fn answer(
+        &self,
+        dispatcher: &Dispatcher,
+        context: &RequestContext,
+        request: &[u8],
+        headers: &HeaderMap,
+        streams: Option<Quota>,
+    ) -> Answered {
+        let (mut is_streaming, mut permits) = (false, Vec::new());
+        let (id, reply) = match Call::parse(request) {
+            Err(invalid) => (invalid.id, Err(invalid.error)),
+            Ok(call) => {
+                is_streaming = exchange::is_streaming(&call);
+                let permitted = match is_streaming {
+                    true => dispatcher.stream_permits(context, streams.as_ref()).await,
+                    false => Ok(Vec::new()),
+                };
+                let reply = match permitted {
+                    Ok(taken) => {
+                        permits = taken;
+                        self.0.forward(request, headers).await
+                    }
+                    Err(error) => Err(error),
+                };
+                match call.id {
+                    Some(id) => (id, reply),
+                    None => (Id::NULL, Ok(ForwardedReply::None)),
+                }
             }
         };
-        let reply = self.0.forward(request, headers).await;
-        let Some(id) = call.id else { return (Id::NULL, ForwardedReply::None) };
         let reply = reply.unwrap_or_else(|error| ForwardedReply::One(error_response(&id, &error).into()));
-        (id, reply)
+        Answered { id, is_streaming, reply, permits }
     }
 
     /// Answers a request over HTTP.
     pub(crate) async fn over_http(
         &self,
+        dispatcher: &Dispatcher,
+        context: &RequestContext,
         request: &[u8],
         headers: &HeaderMap,
-        heartbeat: Duration,
     ) -> Response<Body> {
-        match self.answer(request, headers).await {
-            (_, ForwardedReply::None) => {
+        let heartbeat = dispatcher.options().heartbeat;
+        let Answered { id, reply, permits, .. } =
+            self.answer(dispatcher, context, request, headers, None).await;
+        match reply {
+            ForwardedReply::None => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
             }
-            (_, ForwardedReply::One(body)) => json_response(StatusCode::OK, "application/json", body.into()),
-            (id, ForwardedReply::Stream(frames)) => {
-                let events =
-                    stream::unfold((frames, id, false), move |(mut frames, id, is_over)| async move {
-                        if is_over {
-                            return None;
-                        }
-                        let (bytes, is_over) = match tokio::time::timeout(heartbeat, frames.next()).await {
-                            Err(_) => (Bytes::from_static(b": still here\n"), false),
-                            Ok(Some(Ok(frame))) => (event(&frame), frame.is_error),
-                            Ok(Some(Err(error))) => (error_event(&id, &error), true),
-                            Ok(None) => return None,
-                        };
-                        Some((Ok::<_, BodyError>(Frame::data(bytes)), (frames, id, is_over)))
-                    });
+            ForwardedReply::One(body) => json_response(StatusCode::OK, "application/json", body.into()),
+            ForwardedReply::Stream(frames) => {
+                let state = (frames, id, false, permits);
+                let events = stream::unfold(state, move |(mut frames, id, is_over, permits)| async move {
+                    if is_over {
+                        return None;
+                    }
+                    let (bytes, is_over) = match tokio::time::timeout(heartbeat, frames.next()).await {
+                        Err(_) => (Bytes::from_static(b": still here\n"), false),
+                        Ok(Some(Ok(frame))) => (event(&frame), frame.is_error),
+                        Ok(Some(Err(error))) => (error_event(&id, &error), true),
+                        Ok(None) => return None,
+                    };
+                    Some((Ok::<_, BodyError>(Frame::data(bytes)), (frames, id, is_over, permits)))
+                });
                 as_event_stream(Body::stream(BoxBody::new(StreamBody::new(events.boxed()))))
             }
         }

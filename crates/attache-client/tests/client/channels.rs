@@ -39,11 +39,13 @@ async fn connect_with(address: &str, options: ClientOptions) -> Client {
 
 #[tokio::test]
 async fn every_operation_works_over_every_transport_in_every_version() {
-    let (_folder, addresses) = everywhere(Server::new(Player)).await;
+    let callers = KnownCallers::new().bearer("ann", "s3cret-token");
+    let (_folder, addresses) = everywhere(Server::new(Player).authenticate(callers)).await;
+    let keys = || SchemeCredentials::new().token("s3cret-token");
     for address in &addresses {
         for version in [None, Some(Version::V1_0), Some(Version::V0_3)] {
             let interface = Interface { binding: Binding::JsonRpc, version };
-            let agent = connect_with(address, quick().prefer(interface)).await;
+            let agent = connect_with(address, quick().with_credentials(keys()).prefer(interface)).await;
             assert_eq!(agent.card().name, "Agent", "{address}");
             let Reply::Task(task) = soon(agent.send("hello")).await.unwrap() else { panic!("a task") };
             assert_eq!(Texts::from(&task).all(), "hello", "{address} {version:?}");
@@ -70,6 +72,9 @@ async fn every_operation_works_over_every_transport_in_every_version() {
             let hook = soon(agent.create_webhook(id.clone(), hook)).await.unwrap();
             let hook_id = hook.id.clone().unwrap();
             assert_eq!(soon(agent.webhook(id.clone(), &*hook_id)).await.unwrap().url, hook.url);
+            let mut hooks = agent.webhooks(id.clone());
+            assert_eq!(soon(hooks.next()).await.unwrap().unwrap().id, hook.id, "{address} {version:?}");
+            assert_eq!(soon(agent.extended_card()).await.unwrap().name, "Agent", "{address} {version:?}");
             soon(agent.delete_webhook(id.clone(), &*hook_id)).await.unwrap();
             let canceled = soon(agent.cancel(id.clone())).await.unwrap();
             assert_eq!(canceled.status.state, TaskState::Canceled, "while two streams run on the connection");
@@ -316,4 +321,35 @@ async fn an_agent_without_a_card_is_taken_for_what_it_answers() {
     assert_eq!(agent.card().name, address);
     let Reply::Task(task) = soon(agent.send("hello")).await.unwrap() else { panic!("a task") };
     assert_eq!((task.id.as_str(), task.status.state), ("t", TaskState::Completed));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_during_a_request_is_an_error_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("dying.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    tokio::spawn(async move {
+        use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+        while let Ok((stream, _)) = listener.accept().await {
+            let (reader, mut writer) = stream.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                // The client asks for a card over HTTP first.
+                let Ok(request) = serde_json::from_str::<Value>(&line) else { break };
+                // It dies in the middle of its response.
+                if request["method"] == "SendMessage" {
+                    writer.write_all(b"{\"jsonrpc\":\"2.0\",").await.unwrap();
+                    break;
+                }
+                let error = json!({"code": -32601, "message": "no"});
+                let response = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
+                writer.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let interface = Interface { binding: Binding::JsonRpc, version: Some(Version::V1_0) };
+    let agent = connect_with(&format!("unix:{}", socket.display()), quick().prefer(interface)).await;
+    let error = soon(agent.send("hello")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Broken(_)), "{error:?}");
+    assert!(error.to_string().contains("in the middle of a line"), "{error}");
 }

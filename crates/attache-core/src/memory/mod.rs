@@ -296,6 +296,10 @@ impl Store for MemoryStore {
         "memory"
     }
 
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
         ready(self.create_now(task))
     }

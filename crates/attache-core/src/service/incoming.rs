@@ -24,6 +24,14 @@ pub(super) enum ReplyMode {
     Stream,
 }
 
+/// The idempotency key of a send.
+enum SendKey {
+    /// The client has chosen it. It can send the message twice at the same time.
+    OfClient(String),
+    /// The transport has made it for a message that it may deliver again.
+    OfDelivery(String),
+}
+
 /// A message that has passed the checks that need no access to the store.
 pub(super) struct Incoming {
     pub(super) caller: Caller,
@@ -32,6 +40,9 @@ pub(super) struct Incoming {
     pub(super) metadata: Option<JsonObject>,
     pub(super) push: Option<Webhook>,
     pub(super) idempotency: Option<Idempotency>,
+    /// Whether the key is stored before the turn starts. Otherwise it is stored with the first events: the store does not outlive a crash, and
+    /// the transport processes no delivery while another one of the same message is processed.
+    pub(super) stores_key_first: bool,
     pub(super) reply_mode: ReplyMode,
     /// Whether the agent holds conversations, as far as this message tells.
     pub(super) is_conversation: bool,
@@ -52,8 +63,15 @@ impl Service {
         if self.0.closing.load(Ordering::Relaxed) {
             return Err(stopping());
         }
-        let key = self.idempotency_key(&mut caller, &request)?;
-        let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
+        let (idempotency, stores_key_first) = match self.send_key(&mut caller, &request)? {
+            None => (None, false),
+            Some(SendKey::OfDelivery(key)) if self.0.store.is_volatile() => {
+                (Some(Idempotency { key, fingerprint: [0; 32] }), false)
+            }
+            Some(SendKey::OfClient(key) | SendKey::OfDelivery(key)) => {
+                (Some(Idempotency { key, fingerprint: fingerprint(&request) }), true)
+            }
+        };
         let SendMessageRequest { mut message, configuration, metadata, .. } = *request;
         let mut configuration = configuration.unwrap_or_default();
         // A stream opens immediately in any case.
@@ -89,6 +107,7 @@ impl Service {
             metadata,
             push,
             idempotency,
+            stores_key_first,
             reply_mode,
             is_conversation,
             place,
@@ -121,18 +140,14 @@ impl Service {
 
     /// The idempotency key of a send: from the header, from the metadata, the message id if that option is set, or else the key of the
     /// delivery.
-    fn idempotency_key(
-        &self,
-        caller: &mut Caller,
-        request: &SendMessageRequest,
-    ) -> Result<Option<String>, Error> {
+    fn send_key(&self, caller: &mut Caller, request: &SendMessageRequest) -> Result<Option<SendKey>, Error> {
         let in_metadata = [&request.metadata, &request.message.metadata]
             .into_iter()
             .flatten()
             .find_map(|object| object.get::<serde_json::Value>(IDEMPOTENCY_EXTENSION));
         let key = match (caller.idempotency_key.take(), in_metadata) {
-            (Some(key), _) => key,
-            (None, Some(serde_json::Value::String(key))) => key,
+            (Some(key), _) => SendKey::OfClient(key),
+            (None, Some(serde_json::Value::String(key))) => SendKey::OfClient(key),
             (None, Some(_)) => {
                 let field = format!("metadata[\"{IDEMPOTENCY_EXTENSION}\"]");
                 return Err(Error::invalid_params(field, "expected a string"));
@@ -141,15 +156,16 @@ impl Service {
                 if self.0.options.message_id_is_idempotency_key
                     && !caller.dialect_rules().nameless_messages =>
             {
-                request.message.message_id.clone()
+                SendKey::OfClient(request.message.message_id.clone())
             }
             (None, None) => match caller.delivery_key.take() {
-                Some(key) => key,
+                Some(key) => SendKey::OfDelivery(key),
                 None => return Ok(None),
             },
         };
+        let (SendKey::OfClient(text) | SendKey::OfDelivery(text)) = &key;
         let limit = limits::IDEMPOTENCY_KEY;
-        if key.is_empty() || key.len() > limit || !key.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        if text.is_empty() || text.len() > limit || !text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
             let text = format!("expected 1 to {limit} printable ASCII characters");
             return Err(Error::invalid_params("Idempotency-Key", text));
         }

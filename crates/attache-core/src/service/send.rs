@@ -183,7 +183,7 @@ impl Service {
             None => {
                 self.place(&mut incoming, None).await?;
                 let permit = incoming.turn_permit().await?;
-                if incoming.idempotency.is_none() {
+                if !incoming.stores_key_first {
                     let turn = self.new_turn(incoming);
                     start(&turn, permit).await;
                     return Ok(Accepted::Turn(turn, None));
@@ -233,6 +233,7 @@ impl Service {
             metadata,
             push,
             idempotency,
+            stores_key_first: _,
             reply_mode,
             is_conversation: _,
             place,

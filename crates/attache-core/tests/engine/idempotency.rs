@@ -270,3 +270,43 @@ async fn a_concurrently_repeated_answer_is_added_once() {
     }
     assert_eq!(turns.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_delivered_again_runs_once() {
+    let latch = Latch::new();
+    let (host, turns) = counting(Some(&latch), |_| {});
+    let client = host.client().with_delivery_key("k");
+    let first = client.send_meanwhile(say("hi"));
+    latch.reached().await;
+    let again = client.send_meanwhile(say("hi"));
+    settle_down().await;
+    latch.open();
+    let first = soon(first).await.unwrap();
+    assert_eq!(soon(again).await.unwrap(), first);
+    assert_eq!(client.send(say("hi")).await, first, "also when it has ended");
+    assert_eq!(turns.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_delivered_again_runs_once_also_before_its_first_event() {
+    let (turns, latch) = (Arc::new(AtomicUsize::new(0)), Latch::new());
+    let (counter, held) = (turns.clone(), latch.clone());
+    let agent = agent_fn(move |turn: Turn| {
+        let latch = held.clone();
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            latch.pass().await;
+            turn.reply("done").await
+        }
+    });
+    let host = host_with(agent, |_, _| {});
+    let client = host.client().with_delivery_key("k");
+    let first = client.send_meanwhile(say("hi"));
+    latch.reached().await;
+    let again = client.send_meanwhile(say("hi"));
+    settle_down().await;
+    latch.open();
+    let first = soon(first).await.unwrap();
+    assert_eq!((status_text(&first).as_str(), turns.load(Ordering::SeqCst)), ("done", 1));
+    assert_eq!(soon(again).await.unwrap(), first);
+}

@@ -32,7 +32,7 @@ where
         Err(error) => return error_response(&Id::NULL, &error),
     };
     if let Some(forwarder) = &options.forwarder {
-        return forwarder.over_http(&body, &head.headers, options.heartbeat).await;
+        return forwarder.over_http(dispatcher, context, &body, &head.headers).await;
     }
     let parameters = ServiceParameters::read(&head.headers, head.uri.query());
     let is_oldest = options.paths.oldest.iter().any(|path| is_same_path(path, head.uri.path()));

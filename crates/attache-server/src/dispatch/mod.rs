@@ -16,8 +16,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use attache_core::{Caller, FoundContent, Identity, Permit, Principal, Reply, RequestTerms, Service};
+use attache_core::{Caller, FoundContent, Identity, Permit, Principal, Quota, Reply, RequestTerms, Service};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, TaskId};
 use futures::future::{Either, TryFutureExt};
 use http::HeaderMap;
@@ -31,7 +32,7 @@ pub(crate) use self::parameters::{Generation, ServiceParameters, stated_version,
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator, Denied};
 use crate::limits::load::{InFlight, Load};
-use crate::limits::{Account, Admission, Limits, Resource};
+use crate::limits::{Account, Admission, Limits, Origin, Resource};
 use crate::request_log::{RequestRecord, Threshold};
 use crate::{Peer, ServerOptions};
 
@@ -94,8 +95,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) query: Option<&'a str>,
     pub(crate) peer: &'a Peer,
-    /// The address that limits apply to: the peer's, or that in the header of a trusted proxy.
-    pub(crate) address: Option<IpAddr>,
+    /// What limits apply to: the address of the peer, or that in the header of a trusted proxy.
+    pub(crate) origin: Origin,
     /// What the request asks for, for the audit log.
     pub(crate) target: Target<'a>,
     pub(crate) access: Access,
@@ -234,9 +235,9 @@ impl Dispatcher {
         };
         let address_account = match head.access {
             Access::Health => None,
-            Access::Authenticated | Access::Public | Access::Established(_) => admission
-                .check_address(head.address)
-                .map_err(|error| limited(&Principal::Anonymous, error))?,
+            Access::Authenticated | Access::Public | Access::Established(_) => {
+                admission.check_origin(head.origin).map_err(|error| limited(&Principal::Anonymous, error))?
+            }
         };
         let identity = match (&head.access, &self.0.authenticator) {
             (Access::Established(identity), _) => identity.clone(),
@@ -261,7 +262,8 @@ impl Dispatcher {
             record.caller(&identity.principal);
         }
         let base = head.base.as_ref().unwrap_or(&self.0.base).clone();
-        let context = RequestContext { identity, address: head.address, binding, account, record, base };
+        let context =
+            RequestContext { identity, address: head.origin.address(), binding, account, record, base };
         Ok(Admitted { context, permit })
     }
 
@@ -316,8 +318,15 @@ impl Dispatcher {
         if let (Some(operation), Some(record)) = (operation, &context.record) {
             record.operation(operation);
         }
-        let ServiceParameters { extensions, idempotency_key, delivery_key, resume, trace_parent, .. } =
-            parameters;
+        let ServiceParameters {
+            extensions,
+            idempotency_key,
+            delivery_key,
+            streams,
+            resume,
+            trace_parent,
+            ..
+        } = parameters;
         let turns = self.0.limits.admission.quota(context.account.as_ref(), Resource::Turns);
         let extensions = &extensions;
         let terms =
@@ -326,7 +335,7 @@ impl Dispatcher {
         operation.map_or(Ok(()), |operation| self.0.service.require_offered(operation))?;
         let request = parse()?;
         let active = caller.extensions.clone();
-        Ok((self.execute(context, caller, request, resume), active))
+        Ok((self.execute(context, caller, request, (resume, streams)), active))
     }
 
     fn execute(
@@ -334,7 +343,7 @@ impl Dispatcher {
         context: &RequestContext,
         caller: Caller,
         request: Request,
-        resume: Option<attache_core::Seq>,
+        (resume, streams): (Option<attache_core::Seq>, Option<Quota>),
     ) -> impl Future<Output = Result<Reply, Error>> + Send {
         let admission = &self.0.limits.admission;
         let operation = request.operation();
@@ -344,13 +353,12 @@ impl Dispatcher {
         let running = match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => {
                 let streaming = async move {
-                    let permit = admission.acquire(context.account.as_ref(), Resource::Streams).await?;
+                    let permits = self.stream_permits(context, streams.as_ref()).await?;
                     let reply = self.0.service.call(caller, request, resume).await?;
-                    Ok(match (reply, permit) {
-                        (Reply::Events(events, view), Some(permit)) => {
-                            Reply::Events(events.holding(permit), view)
-                        }
-                        (reply, _) => reply,
+                    Ok(if let Reply::Events(events, view) = reply {
+                        Reply::Events(events.holding(permits), view)
+                    } else {
+                        reply
                     })
                 };
                 Either::Left(Box::pin(streaming))
@@ -387,6 +395,19 @@ impl Dispatcher {
                 audit::not_found(&denial);
             }
         })
+    }
+
+    /// Takes the permits that a stream needs: that of the caller, and that of the transport. They are taken before the request is processed,
+    /// so that a request that is refused has not run and can be repeated.
+    pub(crate) async fn stream_permits(
+        &self,
+        context: &RequestContext,
+        of_transport: Option<&Quota>,
+    ) -> Result<Vec<Permit>, Error> {
+        let of_transport = of_transport.map(|quota| quota.try_acquire().ok_or_else(too_many_streams));
+        let of_transport = of_transport.transpose()?;
+        let of_caller = self.0.limits.admission.acquire(context.account.as_ref(), Resource::Streams).await?;
+        Ok(of_transport.into_iter().chain(of_caller).collect())
     }
 
     /// Opens stored content for an admitted request.
@@ -431,7 +452,7 @@ impl Dispatcher {
         self.0.limits.admission.deny(&Denial {
             principal,
             tenant: None,
-            address: head.address,
+            address: head.origin.address(),
             binding: head.binding.unwrap_or(NO_BINDING),
             agent: self.0.service.agent_name(),
             operation: &head.target,
@@ -440,6 +461,11 @@ impl Dispatcher {
             status,
         });
     }
+}
+
+fn too_many_streams() -> Error {
+    let text = "too many streams over this transport at once, try again in a moment";
+    Error::new(ErrorKind::Unavailable, text).retry_in(Duration::from_secs(1))
 }
 
 /// The binding that the logs name for requests that no binding answers.

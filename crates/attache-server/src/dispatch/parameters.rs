@@ -1,8 +1,10 @@
 //! Service parameters: what a request carries beside its arguments. Version, extensions, idempotency key, the last event seen.
 
-use attache_core::{Seq, TraceParent};
+use attache_core::{Quota, Seq, TraceParent};
 use attache_protocol::{Error, ErrorKind, Extensions, Version};
 use http::HeaderMap;
+
+use crate::transport::exchange::Additions;
 
 /// The header for extensions, and its name before 1.0. Clients that speak both versions send both.
 const EXTENSIONS: [&str; 2] = ["a2a-extensions", "x-a2a-extensions"];
@@ -18,6 +20,8 @@ pub(crate) struct ServiceParameters {
     pub(crate) idempotency_key: Option<String>,
     /// The key of a send whose client gave none. Transports that can deliver a request twice set it.
     pub(crate) delivery_key: Option<String>,
+    /// How many streams the transport may have at once, if it limits them.
+    pub(crate) streams: Option<Quota>,
     pub(crate) resume: Option<Seq>,
     pub(crate) trace_parent: Option<TraceParent>,
 }
@@ -93,7 +97,13 @@ impl ServiceParameters {
             }
         };
         let trace_parent = if traced { trace_parent(headers) } else { None };
-        Ok(Self { version, extensions, idempotency_key, delivery_key: None, resume, trace_parent })
+        let (delivery_key, streams) = (None, None);
+        Ok(Self { version, extensions, idempotency_key, delivery_key, streams, resume, trace_parent })
+    }
+
+    /// The same with what a transport adds.
+    pub(crate) fn with(self, Additions { delivery_key, streams }: Additions) -> Self {
+        Self { delivery_key, streams, ..self }
     }
 
     /// The version of the request, if the server supports it.

@@ -316,7 +316,7 @@ impl HttpService {
                     headers: &head.headers,
                     query: head.uri.query(),
                     peer: &peer,
-                    address,
+                    origin: address.into(),
                     target: Target(head.method.as_str(), agents::requested_uri(&head).path()),
                     access,
                     record: record.as_ref(),
@@ -443,7 +443,7 @@ impl HttpService {
             }
         }
         let is_local = self.0.filter.place(head, peer).is_local();
-        websocket::open(Opening { http: self, head, peer, address, caller, is_local })
+        websocket::open(Opening { http: self, head, peer, origin: address.into(), caller, is_local })
     }
 
     /// Logs that the credentials of a request that opens a WebSocket connection are not valid.
@@ -453,7 +453,7 @@ impl HttpService {
             headers: &head.headers,
             query: head.uri.query(),
             peer,
-            address,
+            origin: address.into(),
             target: Target(head.method.as_str(), agents::requested_uri(head).path()),
             access: Access::Authenticated,
             record: None,

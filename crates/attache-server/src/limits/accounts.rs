@@ -30,8 +30,10 @@ const MAX_ACCOUNTS: usize = 8 * 1024;
 pub(super) enum Holder {
     Principal(Arc<str>),
     Address(IpAddr),
-    /// All connections without an address: Unix sockets, standard input and output, Redis.
+    /// All connections without an address: Unix sockets, standard input and output, Redis on this machine.
     NoAddress,
+    /// All callers on other machines that cannot be told apart.
+    Others,
 }
 
 /// How much of its limits one caller uses.

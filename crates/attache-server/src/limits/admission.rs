@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::accounts::{Account, Accounts, Holder, Resource};
 use super::meter::{Meter, Pace};
-use super::{Limits, address, rate};
+use super::{Limits, Origin, address, rate};
 use crate::audit::{self, Denial};
 
 /// How many denials of one address are logged, and how many of all.
@@ -74,15 +74,22 @@ impl Admission {
         (!exempt && !proxy).then(|| (address::network(peer), limit))
     }
 
-    /// Charges a request to its address. Returns the account of the address, if limits apply to it.
-    pub(crate) fn check_address(&self, address: Option<IpAddr>) -> Result<Option<Arc<Account>>, Error> {
+    /// Charges a request to where it comes from. Returns the account of that place, if limits apply to it.
+    pub(crate) fn check_origin(&self, origin: Origin) -> Result<Option<Arc<Account>>, Error> {
         let limits = self.limits.load();
-        // What has no address is on this machine, or authenticates itself.
-        let is_exempt = address.is_none_or(|address| address.is_loopback()) && !limits.limit_loopback;
-        if is_exempt {
+        let is_local = match origin {
+            Origin::Address(address) => address.is_loopback(),
+            Origin::Local => true,
+            Origin::Others => false,
+        };
+        if is_local && !limits.limit_loopback {
             return Ok(None);
         }
-        let holder = address.map_or(Holder::NoAddress, |address| Holder::Address(address::network(address)));
+        let holder = match origin {
+            Origin::Address(address) => Holder::Address(address::network(address)),
+            Origin::Local => Holder::NoAddress,
+            Origin::Others => Holder::Others,
+        };
         let now = self.now();
         let account = self.accounts.of(holder, now);
         if let Some(per_second) = limits.requests_per_second_per_address {
@@ -160,7 +167,7 @@ impl Admission {
         self.accounts.sweep(now, |holder, count| {
             let address = match holder {
                 Some(Holder::Address(address)) => Some(*address),
-                Some(Holder::Principal(_) | Holder::NoAddress) | None => None,
+                Some(Holder::Principal(_) | Holder::NoAddress | Holder::Others) | None => None,
             };
             audit::log_suppressed(address, count);
         });

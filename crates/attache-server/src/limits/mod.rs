@@ -9,6 +9,7 @@ mod admission;
 pub(crate) mod load;
 mod meter;
 
+use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
@@ -16,6 +17,34 @@ use attache_outbound::IpNet;
 
 pub(crate) use self::accounts::{Account, Resource};
 pub(crate) use self::admission::Admission;
+
+/// Where a request comes from, as far as limits apply to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This address.
+    Address(IpAddr),
+    /// This machine, or a place that only the application around the server knows.
+    Local,
+    /// Another machine, without anything that tells it from others.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "used for Redis only"))]
+    Others,
+}
+
+impl Origin {
+    /// The address, if it is known.
+    pub(crate) fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Address(address) => Some(address),
+            Self::Local | Self::Others => None,
+        }
+    }
+}
+
+impl From<Option<IpAddr>> for Origin {
+    fn from(address: Option<IpAddr>) -> Self {
+        address.map_or(Self::Local, Self::Address)
+    }
+}
 
 /// Limits for each caller. A caller is a principal. An anonymous caller is identified by its address; for IPv6 by its network of 64 bits.
 ///

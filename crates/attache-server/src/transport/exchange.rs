@@ -10,14 +10,15 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::IpAddr;
+use std::sync::LazyLock;
 
-use attache_core::{Identity, Permit, StreamItem};
+use attache_core::{Identity, Permit, Quota, StreamItem};
 use attache_protocol::jsonrpc::{self, Call, Id};
 use attache_protocol::{Error, ErrorKind, Operation};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 
@@ -25,13 +26,18 @@ use crate::agents;
 use crate::dispatch::{
     Access, Dispatcher, EventEncoder, JsonRpcResponse, RequestContext, RequestHead, ServiceParameters, Target,
 };
-use crate::forward::{ForwardedFrame, ForwardedReply};
+use crate::forward::{Answered, ForwardedFrame, ForwardedReply};
+use crate::limits::Origin;
 use crate::limits::load::{self, InFlight};
 use crate::request_log::{Incoming, RequestLine};
 use crate::{HttpService, Peer};
 
 /// The method that returns the card, for clients of transports that have no paths.
 pub(crate) const CARD_METHOD: &str = "GetAgentCard";
+
+/// What a request has that must be looked at before it is parsed.
+static CARD_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(CARD_METHOD));
+static HEADERS_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"headers\""));
 
 /// What the requests of one connection have in common.
 pub(crate) struct Channel {
@@ -40,8 +46,8 @@ pub(crate) struct Channel {
     /// The name of the transport in the logs.
     pub(crate) binding: &'static str,
     pub(crate) peer: Peer,
-    /// The address that limits apply to.
-    pub(crate) address: Option<IpAddr>,
+    /// What limits apply to.
+    pub(crate) origin: Origin,
     /// The headers that requests have unless they have their own.
     pub(crate) headers: HeaderMap,
     /// The query of the connection's URL.
@@ -61,11 +67,22 @@ pub(crate) enum EstablishedCaller {
     Outer(Identity),
 }
 
+/// What a transport adds to one request.
+#[derive(Default)]
+pub(crate) struct Additions {
+    /// The idempotency key of a send whose client gave none, where a request can be delivered twice.
+    pub(crate) delivery_key: Option<String>,
+    /// How many streams the transport may have at once.
+    pub(crate) streams: Option<Quota>,
+}
+
 /// One frame of a response.
 pub(crate) struct Frame {
     /// A JSON-RPC response, as JSON text.
     pub(crate) payload: Vec<u8>,
     pub(crate) kind: FrameKind,
+    /// The number of the event, which the payload of an event has too.
+    pub(crate) event: Option<u64>,
 }
 
 /// Where in a response a frame stands.
@@ -82,6 +99,15 @@ pub(crate) enum FrameKind {
 }
 
 impl Frame {
+    pub(crate) fn new(payload: Vec<u8>, kind: FrameKind) -> Self {
+        Self { payload, kind, event: None }
+    }
+
+    /// The end of the stream that answers the request with this id.
+    fn end(id: &Id) -> Self {
+        Self::new(format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, id.as_json()).into_bytes(), FrameKind::End)
+    }
+
     /// Whether no frame of this response follows.
     pub(crate) fn is_last(&self) -> bool {
         match self.kind {
@@ -96,8 +122,11 @@ const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
 impl Frame {
     /// The id of the request, as JSON text. Frames of some transports repeat it outside the payload.
-    pub(crate) fn id(&self) -> &[u8] {
-        let rest = self.payload.strip_prefix(BEFORE_ID).unwrap_or_default();
+    pub(crate) fn id(&self) -> Cow<'_, [u8]> {
+        let Some(rest) = self.payload.strip_prefix(BEFORE_ID) else {
+            // Another agent has written the response.
+            return Cow::Owned(Call::peek_id(&self.payload).as_json().into());
+        };
         let mut is_escaped = false;
         let end = match rest.first() {
             Some(b'"') => rest[1..]
@@ -116,13 +145,15 @@ impl Frame {
                 .map(|at| at + 2),
             Some(_) | None => rest.iter().position(|byte| matches!(byte, b',' | b'}')),
         };
-        end.map_or(b"null", |end| &rest[..end])
+        Cow::Borrowed(end.map_or(b"null", |end| &rest[..end]))
     }
 }
 
 /// The response to one request. It counts against the limits, and is logged when it is dropped.
 pub(crate) struct Answer {
     state: State,
+    /// What the last frame reported, if that was an error of this server.
+    failure: Option<ErrorKind>,
     log: Option<Box<RequestLine>>,
     /// Held until the response was written. Streams have a permit of their own.
     _guards: Option<(InFlight, Option<Permit>)>,
@@ -131,79 +162,70 @@ pub(crate) struct Answer {
 enum State {
     Ready(Frame),
     Events { id: Id, encoder: Box<EventEncoder>, waiting: VecDeque<StreamItem> },
-    Forwarded { id: Id, frames: BoxStream<'static, Result<ForwardedFrame, Error>> },
+    Forwarded { id: Id, frames: BoxStream<'static, Result<ForwardedFrame, Error>>, _permits: Vec<Permit> },
     Over,
 }
 
 impl Answer {
-    /// A response that reports an error of the transport.
+    /// An error that belongs to no request.
     pub(crate) fn error(id: &Id, error: &Error) -> Self {
         let payload = jsonrpc::error_response(id, error);
-        Self::of(State::Ready(Frame { payload, kind: FrameKind::Response }))
+        Self::of(State::Ready(Frame::new(payload, FrameKind::Response)))
+    }
+
+    /// The error of a request that is not processed.
+    pub(crate) fn refused(request: &[u8], error: &Error) -> Self {
+        Self::new(request, JsonRpcResponse::error(&Call::peek_id(request), error.clone()))
     }
 
     fn of(state: State) -> Self {
-        Self { state, log: None, _guards: None }
+        Self { state, failure: None, log: None, _guards: None }
     }
 
     fn new(request: &[u8], response: JsonRpcResponse) -> Self {
-        Self::of(match response {
-            JsonRpcResponse::None => State::Over,
+        match response {
+            JsonRpcResponse::None => Self::of(State::Over),
             JsonRpcResponse::Result { body, .. } => {
-                State::Ready(Frame { payload: body, kind: FrameKind::Response })
+                Self::of(State::Ready(Frame::new(body, FrameKind::Response)))
             }
-            JsonRpcResponse::Error { body, .. } => {
-                let kind = match Call::parse(request).is_ok_and(|call| is_streaming(&call)) {
-                    true => FrameKind::Failure,
-                    false => FrameKind::Response,
-                };
-                State::Ready(Frame { payload: body, kind })
+            JsonRpcResponse::Error { body, error } => {
+                let kind = of_whole(Call::parse(request).is_ok_and(|call| is_streaming(&call)));
+                Self { failure: Some(error.kind()), ..Self::of(State::Ready(Frame::new(body, kind))) }
             }
             JsonRpcResponse::Events { id, events, .. } => {
-                State::Events { id, encoder: Box::new(events), waiting: VecDeque::new() }
+                Self::of(State::Events { id, encoder: Box::new(events), waiting: VecDeque::new() })
             }
-        })
+        }
     }
 
     /// The response of another agent.
-    fn forwarded(id: Id, reply: ForwardedReply) -> Self {
+    fn forwarded(Answered { id, is_streaming, reply, permits }: Answered) -> Self {
         Self::of(match reply {
             ForwardedReply::None => State::Over,
-            ForwardedReply::One(body) => {
-                State::Ready(Frame { payload: body.into(), kind: FrameKind::Response })
-            }
-            ForwardedReply::Stream(frames) => State::Forwarded { id, frames },
+            // A stream that was refused has one frame.
+            ForwardedReply::One(body) => State::Ready(Frame::new(body.into(), of_whole(is_streaming))),
+            ForwardedReply::Stream(frames) => State::Forwarded { id, frames, _permits: permits },
         })
     }
 
     /// The next frame of a response of another agent.
     async fn next_forwarded(&mut self) -> Option<Frame> {
-        let State::Forwarded { id, frames } = &mut self.state else { return None };
+        let State::Forwarded { id, frames, .. } = &mut self.state else { return None };
         let (frame, is_over) = match frames.next().await {
             Some(Ok(ForwardedFrame { json, is_error: true, .. })) => {
-                (Frame { payload: json.into(), kind: FrameKind::Failure }, true)
+                (Frame::new(json.into(), FrameKind::Failure), true)
             }
             Some(Ok(ForwardedFrame { json, event, is_error: false })) => {
                 let mut payload = Vec::from(json);
                 // Only a number is certain to be valid JSON.
-                let number = event.and_then(|event| event.parse::<u64>().ok());
-                if let Some(number) = number
-                    && payload.pop_if(|last| *last == b'}').is_some()
-                {
-                    payload.extend_from_slice(b",\"eventId\":");
-                    payload.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-                    payload.push(b'}');
+                let event = event.and_then(|event| event.parse().ok());
+                if let Some(event) = event {
+                    add_number(&mut payload, event);
                 }
-                (Frame { payload, kind: FrameKind::Event }, false)
+                (Frame { payload, kind: FrameKind::Event, event }, false)
             }
-            Some(Err(error)) => {
-                let payload = jsonrpc::error_response(id, &error);
-                (Frame { payload, kind: FrameKind::Failure }, true)
-            }
-            None => {
-                let payload = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, id.as_json());
-                (Frame { payload: payload.into_bytes(), kind: FrameKind::End }, true)
-            }
+            Some(Err(error)) => (Frame::new(jsonrpc::error_response(id, &error), FrameKind::Failure), true),
+            None => (Frame::end(id), true),
         };
         if is_over {
             self.state = State::Over;
@@ -211,17 +233,51 @@ impl Answer {
         Some(frame)
     }
 
-    /// Whether the response is a stream that has begun.
+    /// Whether the response is a stream that has begun and not ended.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.state, State::Events { .. })
+        self.stream_id().is_some()
+    }
+
+    /// The id of the request, if the response is a stream that has begun and not ended.
+    pub(crate) fn stream_id(&self) -> Option<&Id> {
+        match &self.state {
+            State::Events { id, .. } | State::Forwarded { id, .. } => Some(id),
+            State::Ready(_) | State::Over => None,
+        }
+    }
+
+    /// Whether the next frame is there already.
+    pub(crate) fn has_next(&self) -> bool {
+        match &self.state {
+            State::Events { waiting, .. } => !waiting.is_empty(),
+            State::Ready(_) => true,
+            State::Forwarded { .. } | State::Over => false,
+        }
+    }
+
+    /// What the last frame reported, if that was an error of this server.
+    pub(crate) fn failure(&self) -> Option<ErrorKind> {
+        self.failure
+    }
+
+    /// Ends a stream that has not ended, and returns its last frame.
+    pub(crate) fn end(&mut self) -> Option<Frame> {
+        let end = self.stream_id().map(Frame::end)?;
+        self.state = State::Over;
+        self.log(&end);
+        Some(end)
+    }
+
+    fn log(&mut self, frame: &Frame) {
+        if let Some(log) = &mut self.log {
+            log.written(frame.payload.len());
+        }
     }
 
     /// The next frame. `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         let frame = self.next_frame().await?;
-        if let Some(log) = &mut self.log {
-            log.written(frame.payload.len());
-        }
+        self.log(&frame);
         Some(frame)
     }
 
@@ -239,21 +295,28 @@ impl Answer {
         };
         let last = loop {
             if let Some(item) = waiting.pop_front() {
-                return Some(Frame { payload: numbered(encoder, &item), kind: FrameKind::Event });
+                let event = item.seq().map(|seq| seq.0);
+                return Some(Frame { payload: numbered(encoder, &item), kind: FrameKind::Event, event });
             }
             match encoder.events.next().await {
                 Some(Ok(items)) => waiting.extend(items),
                 Some(Err(error)) => {
-                    break Frame { payload: encoder.error(&error), kind: FrameKind::Failure };
+                    self.failure = Some(error.kind());
+                    break Frame::new(encoder.error(&error), FrameKind::Failure);
                 }
-                None => {
-                    let payload = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, id.as_json());
-                    break Frame { payload: payload.into_bytes(), kind: FrameKind::End };
-                }
+                None => break Frame::end(id),
             }
         };
         self.state = State::Over;
         Some(last)
+    }
+}
+
+/// The kind of the only frame of a response.
+fn of_whole(is_streaming: bool) -> FrameKind {
+    match is_streaming {
+        true => FrameKind::Failure,
+        false => FrameKind::Response,
     }
 }
 
@@ -263,30 +326,46 @@ pub(crate) fn is_streaming(call: &Call<'_>) -> bool {
 }
 
 /// An event as a JSON-RPC response, with its number.
-pub(crate) fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
+fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
     let mut payload = Vec::with_capacity(512);
     encoder.write(item, &mut payload);
-    if let Some(seq) = item.seq()
-        && payload.pop_if(|last| *last == b'}').is_some()
-    {
-        payload.extend_from_slice(b",\"eventId\":");
-        payload.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
-        payload.push(b'}');
+    if let Some(seq) = item.seq() {
+        add_number(&mut payload, seq.0);
     }
     payload
+}
+
+/// Adds the number of an event to a JSON-RPC response.
+fn add_number(payload: &mut Vec<u8>, event: u64) {
+    if payload.pop_if(|last| *last == b'}').is_some() {
+        payload.extend_from_slice(b",\"eventId\":");
+        payload.extend_from_slice(itoa::Buffer::new().format(event).as_bytes());
+        payload.push(b'}');
+    }
 }
 
 impl Channel {
     /// Answers one request.
     pub(crate) async fn answer(&self, request: &[u8]) -> Answer {
-        let headers = match merged_headers(&self.headers, request, self.http.options().max_headers) {
-            Ok(headers) => headers,
-            Err(error) => return Answer::error(&Call::peek_id(request), &error),
+        self.answer_with(request, &self.headers, Additions::default()).await
+    }
+
+    /// Answers one request, which has these headers unless it has its own.
+    pub(crate) async fn answer_with(
+        &self,
+        request: &[u8],
+        headers: &HeaderMap,
+        additions: Additions,
+    ) -> Answer {
+        let merged = merged_headers(headers, request, self.http.options().max_headers);
+        let named =
+            merged.as_ref().map_err(Error::clone).and_then(|headers| named_agent(&self.http, headers));
+        // A request that cannot be processed is limited, counted and logged like every other one.
+        let (named, unusable) = match named {
+            Ok(named) => (named, None),
+            Err(error) => (None, Some(error)),
         };
-        let named = match named_agent(&self.http, &headers) {
-            Ok(named) => named,
-            Err(error) => return Answer::error(&Call::peek_id(request), &error),
-        };
+        let headers = merged.unwrap_or(Cow::Borrowed(headers));
         let http = named.as_ref().unwrap_or(&self.http);
         let dispatcher = http.dispatcher();
         let log = dispatcher.request_log().begin(&Incoming {
@@ -297,14 +376,18 @@ impl Channel {
             agent: dispatcher.service().agent_name(),
         });
         let asks_for_card = asks_for_card(request);
+        let access = match self.access(dispatcher, asks_for_card) {
+            Access::Authenticated if unusable.is_some() => Access::Public,
+            access => access,
+        };
         let head = RequestHead {
             binding: Some(self.binding),
             headers: &headers,
             query: self.query.as_deref(),
             peer: &self.peer,
-            address: self.address,
+            origin: self.origin,
             target: Target(self.binding, if asks_for_card { CARD_METHOD } else { "request" }),
-            access: self.access(dispatcher, asks_for_card),
+            access,
             record: log.as_ref().map(|log| log.record()),
             base: None,
         };
@@ -313,17 +396,23 @@ impl Channel {
             true => dispatcher.admit(&head).await.map_err(|rejection| rejection.error()),
             false => Err(load::too_many()),
         };
-        let (mut answer, permit) = match admitted {
-            Ok(admitted) => {
+        let (mut answer, permit) = match (admitted, unusable) {
+            (Ok(admitted), None) => {
                 let place = (&*headers, self.query.as_deref(), self.is_local);
-                let answer = answer_admitted(http, &admitted.context, place, request).await;
+                let answer = answer_admitted(http, &admitted.context, place, request, additions).await;
                 (answer, admitted.permit)
             }
-            Err(error) => {
+            (Ok(admitted), Some(error)) => {
+                if let Some(record) = head.record {
+                    record.error(&error);
+                }
+                (Answer::refused(request, &error), admitted.permit)
+            }
+            (Err(error), _) => {
                 if let Some(record) = head.record {
                     record.denied(&error);
                 }
-                (Answer::new(request, JsonRpcResponse::error(&Call::peek_id(request), error)), None)
+                (Answer::refused(request, &error), None)
             }
         };
         // A stream counts against the caller's streams, no longer against its requests.
@@ -342,7 +431,7 @@ impl Channel {
             headers: &self.headers,
             query: self.query.as_deref(),
             peer: &self.peer,
-            address: self.address,
+            origin: self.origin,
             target: Target(self.binding, "headers"),
             access: self.access(dispatcher, false),
             record: None,
@@ -370,6 +459,7 @@ pub(crate) async fn answer_admitted(
     context: &RequestContext,
     (headers, query, is_local): (&HeaderMap, Option<&str>, bool),
     request: &[u8],
+    additions: Additions,
 ) -> Answer {
     if asks_for_card(request)
         && let Ok(call) = Call::parse(request)
@@ -387,16 +477,16 @@ pub(crate) async fn answer_admitted(
         return Answer::new(request, response);
     }
     if let Some(forwarder) = &http.options().forwarder {
-        let (id, reply) = forwarder.answer(request, headers).await;
-        return Answer::forwarded(id, reply);
+        let answered = forwarder.answer(http.dispatcher(), context, request, headers, additions.streams);
+        return Answer::forwarded(answered.await);
     }
-    let parameters = ServiceParameters::read(headers, query);
+    let parameters = ServiceParameters::read(headers, query).map(|parameters| parameters.with(additions));
     Answer::new(request, http.dispatcher().jsonrpc(context, parameters, false, request).await)
 }
 
 /// Whether a request calls the method for the card.
 pub(crate) fn asks_for_card(request: &[u8]) -> bool {
-    contains(request, CARD_METHOD) && Call::parse(request).is_ok_and(|call| call.method == CARD_METHOD)
+    CARD_FINDER.find(request).is_some() && Call::parse(request).is_ok_and(|call| call.method == CARD_METHOD)
 }
 
 /// The named agent that a request is for, if it names one.
@@ -431,7 +521,7 @@ fn too_large(limit: usize) -> Error {
 /// none: what is wrong with it is reported later.
 pub(crate) fn own_headers(request: &[u8], limit: usize) -> Result<Option<HeaderMap>, Error> {
     // Most requests have none, and are not parsed twice.
-    if !contains(request, "\"headers\"") {
+    if HEADERS_FINDER.find(request).is_none() {
         return Ok(None);
     }
     #[derive(Deserialize)]
@@ -449,16 +539,12 @@ pub(crate) fn own_headers(request: &[u8], limit: usize) -> Result<Option<HeaderM
             }
         }
         Err(error) if error.is_data() => {
-            let text = format!("`headers` must be an object of strings, each name once: {error}");
+            // The text of the error can quote a value, which can be a credential.
+            let text = "`headers` must be an object of strings that are valid in headers, each name once";
             Err(Error::new(ErrorKind::InvalidRequest, text))
         }
         Err(_) => Ok(None),
     }
-}
-
-/// Whether a text occurs in a request.
-fn contains(request: &[u8], text: &str) -> bool {
-    memchr::memmem::find(request, text.as_bytes()).is_some()
 }
 
 /// An object of strings as headers. A name that is there twice is an error, since a request has one credential.
@@ -479,17 +565,12 @@ impl<'de> Deserialize<'de> for Headers {
                 use serde::de::Error as _;
                 let mut headers = HeaderMap::new();
                 while let Some((name, value)) = members.next_entry::<Cow<'_, str>, Cow<'_, str>>()? {
-                    let shown: String = name.chars().take(64).collect();
-                    let name = HeaderName::from_bytes(name.as_bytes())
-                        .map_err(|_| A::Error::custom(format!("`{shown}` is not the name of a header")))?;
-                    let value = HeaderValue::from_str(&value).map_err(|_| {
-                        A::Error::custom(format!("the value of `{shown}` is not one of a header"))
-                    })?;
+                    let name = HeaderName::from_bytes(name.as_bytes()).map_err(A::Error::custom)?;
+                    let value = HeaderValue::from_str(&value).map_err(A::Error::custom)?;
                     // A map of headers holds a limited number of them.
-                    let earlier =
-                        headers.try_insert(name, value).map_err(|_| A::Error::custom("too many headers"))?;
+                    let earlier = headers.try_insert(name, value).map_err(A::Error::custom)?;
                     if earlier.is_some() {
-                        return Err(A::Error::custom(format!("`{shown}` is there twice")));
+                        return Err(A::Error::custom("a name is there twice"));
                     }
                 }
                 Ok(Headers(headers))
@@ -534,6 +615,8 @@ mod tests {
             let error = own_headers(request.as_bytes(), 100).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{request}");
         }
+        let whole = own_headers(br#"{"headers": "Bearer s3cret"}"#, 100).unwrap_err();
+        assert!(!whole.message().contains("s3cret"), "{whole}");
         for request in ["", "[", "[1]", "{\"headers\"", r#"{"headers": null}"#] {
             assert!(own_headers(request.as_bytes(), 100).unwrap().is_none(), "{request}");
         }
@@ -557,10 +640,12 @@ mod tests {
         for id in ["1", "-2.5", "null", r#""a""#, r#""""#, r#""a\"},b""#, r#""\\""#] {
             for rest in [",\"result\":{}}", ",\"error\":{\"code\":1}}", "}"] {
                 let payload = format!(r#"{{"jsonrpc":"2.0","id":{id}{rest}"#).into_bytes();
-                let frame = Frame { payload, kind: FrameKind::Response };
-                assert_eq!(frame.id(), id.as_bytes());
+                let frame = Frame::new(payload, FrameKind::Response);
+                assert_eq!(&*frame.id(), id.as_bytes());
+                let payload = format!(r#"{{"id":{id},"jsonrpc":"2.0"{rest}"#).into_bytes();
+                assert_eq!(&*Frame::new(payload, FrameKind::Response).id(), id.as_bytes());
             }
         }
-        assert_eq!(Frame { payload: b"{}".to_vec(), kind: FrameKind::Response }.id(), b"null");
+        assert_eq!(&*Frame::new(b"{}".to_vec(), FrameKind::Response).id(), b"null");
     }
 }

@@ -7,7 +7,9 @@
 //! A line that has begun must be complete in the time for a body. Until then it counts as a request that waits for its body, so that
 //! clients that send half a line do not use more memory than those that send half a body.
 
+use std::future::poll_fn;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use attache_protocol::{Error, ErrorKind};
@@ -45,6 +47,7 @@ where
         );
     let mut writing = pin!(write(writer, unwritten));
     tokio::select! {
+        biased;
         () = answer_all(channel, Some(member), received, gone, lines, encode) => {}
         // The client does not read any more: its requests and streams end. Tasks go on.
         () = &mut writing => return,
@@ -125,27 +128,34 @@ impl<'a, R: AsyncRead + Unpin> LineReader<'a, R> {
                 self.is_over = true;
                 return Some(Received::Broken(too_long(self.limit)));
             }
-            if self.begun.is_none() && !self.read.is_empty() {
-                match self.channel.http.dispatcher().load().wait_for_rest() {
-                    Some(waiting) => self.begun = Some((Instant::now() + self.timeout, waiting)),
-                    None => {
-                        self.is_over = true;
-                        return Some(Received::Broken(load::too_many()));
+            self.read.reserve(READ);
+            let is_empty = self.read.is_empty();
+            let mut reading = pin!(self.reader.read_buf(&mut self.read));
+            // The rest of a line is often there already. Then there is nothing to wait for, and nothing to count.
+            let read = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+                Poll::Ready(read) => read,
+                Poll::Pending if is_empty => reading.await,
+                Poll::Pending => {
+                    if self.begun.is_none() {
+                        match self.channel.http.dispatcher().load().wait_for_rest() {
+                            Some(waiting) => self.begun = Some((Instant::now() + self.timeout, waiting)),
+                            None => {
+                                self.is_over = true;
+                                return Some(Received::Broken(load::too_many()));
+                            }
+                        }
+                    }
+                    let until = self.begun.as_ref().map_or_else(Instant::now, |(until, _)| *until);
+                    match tokio::time::timeout_at(until, reading).await {
+                        Ok(read) => read,
+                        Err(_) => {
+                            self.is_over = true;
+                            return Some(Received::Broken(too_slow(self.timeout)));
+                        }
                     }
                 }
-            }
-            self.read.reserve(READ);
-            let reading = self.reader.read_buf(&mut self.read);
-            let count = match &self.begun {
-                None => reading.await.ok()?,
-                Some((until, _)) => match tokio::time::timeout_at(*until, reading).await {
-                    Ok(count) => count.ok()?,
-                    Err(_) => {
-                        self.is_over = true;
-                        return Some(Received::Broken(too_slow(self.timeout)));
-                    }
-                },
             };
+            let count = read.ok()?;
             if count == 0 {
                 // The last line may have no line break.
                 self.is_over = true;

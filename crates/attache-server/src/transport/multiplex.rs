@@ -2,9 +2,12 @@
 //!
 //! - A request is answered while others run, so that a client can cancel a task that another request waits for.
 //! - A client that does not read holds up its own requests only: at most a few frames wait to be written.
+//! - The notification `$/cancelRequest` ends a stream that the client does not read any more. The task goes on.
 //! - When a connection ends, its requests and streams end. Tasks go on.
 
+use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use attache_protocol::jsonrpc::{Call, Id};
@@ -12,17 +15,30 @@ use attache_protocol::{Error, ErrorKind};
 use bytes::Bytes;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
-use tokio::sync::mpsc;
+use memchr::memmem::Finder;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::exchange::{Answer, Channel, Frame};
 use super::idle::{Busy, Member};
+use super::yield_once;
 
 /// How many frames may wait to be written.
 pub(super) const MAX_UNWRITTEN: usize = 64;
 
+/// How many frames are written before further requests are processed, so that the client reads the first responses meanwhile.
+const WRITE_AT: usize = 16;
+
 /// How long a request beyond the limit of a connection waits for another one to end, before it is refused.
 const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// The notification that ends a stream. The Language Server Protocol has the same.
+const CANCEL_REQUEST: &str = "$/cancelRequest";
+
+static CANCEL_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(CANCEL_REQUEST));
 
 /// What a connection delivers.
 pub(super) enum Received {
@@ -51,16 +67,38 @@ pub(super) async fn answer_all<F>(
 ) {
     let limit = usize::try_from(channel.http.options().streams_per_connection()).unwrap_or(usize::MAX);
     let activity = member.map(Member::activity);
+    let (streams, write_at) = (Streams::default(), WRITE_AT.min(frames.max_capacity()));
     let mut received = pin!(received.fuse());
     let mut gone = pin!(gone);
+    let mut closed = pin!(closing(member));
     let mut running = FuturesUnordered::new();
     let mut is_open = true;
     while is_open || !running.is_empty() {
         // An error for which the client has no request in progress, and whether the connection ends with it.
         let (error, is_last) = tokio::select! {
+            biased;
+            // What is ready is finished before more is read. Requests that wait for something do not hold up reading.
+            Some(()) = running.next(), if !running.is_empty() => {
+                if frames.max_capacity() - frames.capacity() >= write_at {
+                    yield_once().await;
+                }
+                continue;
+            }
+            () = &mut closed => {
+                if member.is_some_and(Member::is_evicted) {
+                    return;
+                }
+                closed.set(closing(member));
+                is_open = false;
+                continue;
+            }
             next = received.next(), if is_open => match next {
                 Some(Received::Nothing) => continue,
                 Some(Received::Request(request)) => {
+                    if let Some(id) = canceled_request(&request) {
+                        streams.end(id.get());
+                        continue;
+                    }
                     let deadline = Instant::now() + MAX_WAIT;
                     while running.len() >= limit {
                         match tokio::time::timeout_at(deadline, running.next()).await {
@@ -69,11 +107,12 @@ pub(super) async fn answer_all<F>(
                         }
                     }
                     if running.len() >= limit {
-                        (Answer::error(&Call::peek_id(&request), &too_many(limit)), false)
+                        (Answer::refused(&request, &too_many(limit)), false)
                     } else {
                         let (busy, frames) = (activity.as_ref().map(Busy::new), frames.clone());
+                        let streams = &streams;
                         running.push(async move {
-                            write(channel.answer(&request).await, &frames, encode).await;
+                            write(channel.answer(&request).await, streams, &frames, encode).await;
                             drop(busy);
                         });
                         continue;
@@ -86,36 +125,97 @@ pub(super) async fn answer_all<F>(
                     continue;
                 }
             },
-            Some(()) = running.next(), if !running.is_empty() => continue,
             () = &mut gone, if !is_open => return,
-            () = closing(member) => {
-                if member.is_some_and(Member::is_evicted) {
-                    return;
-                }
-                is_open = false;
-                continue;
-            }
         };
         tokio::select! {
-            () = write(error, &frames, encode) => is_open = !is_last,
+            () = write(error, &streams, &frames, encode) => is_open = !is_last,
             // A client that does not read its errors holds up neither the end of the server nor another client.
-            () = closing(member) => {
+            () = &mut closed => {
                 if member.is_some_and(Member::is_evicted) {
                     return;
                 }
+                closed.set(closing(member));
                 is_open = false;
             }
         }
     }
 }
 
-/// Writes the frames of a response, until the client does not accept them any more.
-async fn write<F>(mut answer: Answer, frames: &mpsc::Sender<F>, encode: fn(Frame) -> F) {
-    while let Some(frame) = answer.next().await {
-        if frames.send(encode(frame)).await.is_err() {
-            return;
+/// Writes the frames of a response, until the client does not accept them any more or ends the stream.
+async fn write<F>(mut answer: Answer, streams: &Streams, frames: &mpsc::Sender<F>, encode: fn(Frame) -> F) {
+    let Some(open) = answer.stream_id().map(|id| streams.open(id)) else {
+        while let Some(frame) = answer.next().await {
+            if frames.send(encode(frame)).await.is_err() {
+                return;
+            }
+        }
+        return;
+    };
+    let mut ended = pin!(open.ended.notified());
+    loop {
+        let writing = async {
+            let Some(frame) = answer.next().await else { return false };
+            frames.send(encode(frame)).await.is_ok()
+        };
+        tokio::select! {
+            biased;
+            () = &mut ended => break,
+            goes_on = writing => if !goes_on {
+                return;
+            },
         }
     }
+    if let Some(end) = answer.end() {
+        let _ = frames.send(encode(end)).await;
+    }
+}
+
+/// The streams of a connection, by the ids of their requests.
+#[derive(Default)]
+struct Streams(Mutex<HashMap<Box<str>, Arc<Notify>>>);
+
+/// A stream that can be ended by its client; removed when dropped.
+struct OpenStream<'a> {
+    streams: &'a Streams,
+    id: Box<str>,
+    ended: Arc<Notify>,
+}
+
+impl Streams {
+    fn open(&self, id: &Id) -> OpenStream<'_> {
+        let (id, ended) = (Box::<str>::from(id.as_json()), Arc::new(Notify::new()));
+        self.0.lock().insert(id.clone(), ended.clone());
+        OpenStream { streams: self, id, ended }
+    }
+
+    /// Ends the stream with this id, if there is one.
+    fn end(&self, id: &str) {
+        if let Some(ended) = self.0.lock().get(id) {
+            ended.notify_one();
+        }
+    }
+}
+
+impl Drop for OpenStream<'_> {
+    fn drop(&mut self) {
+        let mut streams = self.streams.0.lock();
+        // A client that uses an id twice at the same time has replaced the first one.
+        if streams.get(&self.id).is_some_and(|ended| Arc::ptr_eq(ended, &self.ended)) {
+            streams.remove(&self.id);
+        }
+    }
+}
+
+/// The id of the stream that a notification ends, if it is such a notification.
+fn canceled_request(request: &[u8]) -> Option<&RawValue> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    CANCEL_FINDER.find(request)?;
+    let call = Call::parse(request).ok().filter(|call| call.method == CANCEL_REQUEST && call.id.is_none())?;
+    serde_json::from_slice::<Params<'_>>(call.params).ok().map(|params| params.id)
 }
 
 /// Waits until the connection should close.
@@ -141,6 +241,7 @@ mod tests {
     use super::super::exchange::EstablishedCaller;
     use super::super::idle::Connections;
     use super::*;
+    use crate::limits::Origin;
     use crate::{Peer, Server};
 
     async fn channel() -> Channel {
@@ -149,7 +250,7 @@ mod tests {
             http: listening.http_service(),
             binding: "TEST",
             peer: Peer::default(),
-            address: None,
+            origin: Origin::Local,
             headers: HeaderMap::new(),
             query: None,
             caller: EstablishedCaller::Outer(Default::default()),
@@ -175,5 +276,20 @@ mod tests {
         let _other = connections.join(None).unwrap();
         answering.await;
         assert_eq!(unread.try_recv(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn only_a_notification_with_an_id_ends_a_stream() {
+        let id = |text: &'static str| canceled_request(text.as_bytes()).map(RawValue::get);
+        let cancel = r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":"a"}}"#;
+        assert_eq!(id(cancel), Some(r#""a""#));
+        for other in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"$/cancelRequest","params":{"id":"a"}}"#,
+            r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"SendMessage","params":{"id":"$/cancelRequest"}}"#,
+            "$/cancelRequest",
+        ] {
+            assert_eq!(id(other), None, "{other}");
+        }
     }
 }

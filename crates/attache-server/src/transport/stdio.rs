@@ -20,6 +20,7 @@ use super::exchange::{Channel, EstablishedCaller};
 use super::idle::{Busy, Connections};
 use super::lines;
 use super::socket::Socket;
+use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
 /// The name of the transport in the logs.
@@ -101,7 +102,7 @@ impl Pipe {
             http: http.clone(),
             binding: BINDING,
             peer,
-            address: None,
+            origin: Origin::Local,
             headers: HeaderMap::new(),
             query: None,
             caller: EstablishedCaller::Outer(Default::default()),

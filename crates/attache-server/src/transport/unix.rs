@@ -21,6 +21,7 @@ use super::exchange::{Channel, EstablishedCaller};
 use super::idle::Member;
 use super::socket::Socket;
 use super::{lines, serve_http};
+use crate::limits::Origin;
 use crate::peer::PeerProcess;
 use crate::{HttpService, Peer};
 
@@ -34,8 +35,11 @@ pub(crate) struct UnixSocket {
     /// The file at `path`, to remove no other.
     inode: (u64, u64),
     /// Held as long as the socket exists, so that no two servers use one path.
-    _lock: File,
+    _lock: Lock,
 }
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 impl UnixSocket {
     /// Binds the socket. A socket that another server has left behind is removed. Everything else at the path is an error.
@@ -65,14 +69,18 @@ impl UnixSocket {
             }
             Ok(_) => fs::remove_file(path)?,
         }
-        // The permissions are set before the socket gets its name, so that no other user can connect in between.
-        let temporary = path.with_added_extension(format!("{}.new", std::process::id()));
-        let _ = fs::remove_file(&temporary);
-        let listener = UnixListener::bind(&temporary)?;
-        let named = fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))
-            .and_then(|()| fs::hard_link(&temporary, path));
-        fs::remove_file(&temporary)?;
-        named?;
+        // No one can connect before `listen`, so no other user does before the permissions are set.
+        let socket = tokio::net::UnixSocket::new_stream()?;
+        socket.bind(path)?;
+        let listening = fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .and_then(|()| socket.listen(BACKLOG));
+        let listener = match listening {
+            Ok(listener) => listener,
+            Err(error) => {
+                let _ = fs::remove_file(path);
+                return Err(error);
+            }
+        };
         let found = fs::symlink_metadata(path)?;
         Ok(Self { listener, path: path.to_owned(), inode: (found.dev(), found.ino()), _lock: lock })
     }
@@ -96,19 +104,41 @@ impl Drop for UnixSocket {
     }
 }
 
+/// A locked file beside the socket; removed when dropped.
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
 /// Locks a file beside the socket.
-fn lock(path: &Path) -> io::Result<File> {
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path.with_added_extension("lock"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(in_use(path)),
-        Err(TryLockError::Error(error)) => Err(error),
+fn lock(socket: &Path) -> io::Result<Lock> {
+    let path = socket.with_added_extension("lock");
+    loop {
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(socket)),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // The server that had the lock may have removed the file after it was opened here. Then another one can have a new file.
+        let own = file.metadata()?;
+        if fs::symlink_metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()))
+        {
+            return Ok(Lock { path, _file: file });
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Still locked, so this is the file of this server.
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -143,7 +173,7 @@ pub(super) async fn serve(
                 http: server.1,
                 binding: BINDING,
                 peer,
-                address: None,
+                origin: Origin::Local,
                 headers: HeaderMap::new(),
                 query: None,
                 caller: EstablishedCaller::Outer(Default::default()),
@@ -192,11 +222,8 @@ impl AsyncRead for Unread {
         }
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
-            match self.stream.try_read(buffer.initialize_unfilled()) {
-                Ok(count) => {
-                    buffer.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
+            match self.stream.try_read_buf(buffer) {
+                Ok(_) => return Poll::Ready(Ok(())),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -36,6 +36,8 @@ use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame as WsFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
@@ -44,6 +46,7 @@ use super::idle::Member;
 use super::multiplex::{MAX_UNWRITTEN, Received, answer_all, closing};
 use crate::http::body::Body;
 use crate::http::response::json_response;
+use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
 /// The name of the transport in the logs.
@@ -54,6 +57,9 @@ const SUBPROTOCOL: &str = "a2a";
 
 /// A subprotocol with this prefix is a header of all requests: its name, a dot, and its value in base64url.
 const HEADER_SUBPROTOCOL: &str = "a2a.header.";
+
+/// How much is read from a connection at once. The library fills as much with zeros before each read.
+const READ: usize = 16 * 1024;
 
 /// How many bytes of a message may wait for the rest of it for longer than a body may take.
 const PARTIAL: u64 = 64 * 1024;
@@ -79,14 +85,14 @@ pub(crate) struct Opening<'a> {
     pub(crate) http: &'a HttpService,
     pub(crate) head: &'a mut Parts,
     pub(crate) peer: &'a Peer,
-    pub(crate) address: Option<std::net::IpAddr>,
+    pub(crate) origin: Origin,
     pub(crate) caller: EstablishedCaller,
     pub(crate) is_local: bool,
 }
 
 /// Answers the request that opens a connection, and serves the connection in the background.
 pub(crate) fn open(opening: Opening<'_>) -> Response<Body> {
-    let Opening { http, head, peer, address, caller, is_local } = opening;
+    let Opening { http, head, peer, origin, caller, is_local } = opening;
     let key = match handshake(head) {
         Ok(key) => key,
         Err((status, text)) => return refused(status, text),
@@ -102,7 +108,7 @@ pub(crate) fn open(opening: Opening<'_>) -> Response<Body> {
     let member = head.extensions.remove::<Upgradable>().map(|Upgradable(member)| member);
     let query = head.uri.query().map(str::to_owned);
     let (http, peer) = (http.clone(), peer.clone());
-    let channel = Channel { http, binding: BINDING, peer, address, headers, query, caller, is_local };
+    let channel = Channel { http, binding: BINDING, peer, origin, headers, query, caller, is_local };
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => serve(upgraded, channel, member).await,
@@ -153,7 +159,7 @@ pub(crate) fn connection_headers(opening: &HeaderMap) -> Result<(HeaderMap, bool
     let is_of_opening = |name: &HeaderName| {
         name.as_str().starts_with("sec-websocket-")
             || [CONNECTION, UPGRADE].contains(name)
-            || ["last-event-id", "idempotency-key"].contains(&name.as_str())
+            || is_of_one_request(name)
     };
     let mut headers = HeaderMap::with_capacity(opening.len());
     for (name, value) in opening.iter().filter(|(name, _)| !is_of_opening(name)) {
@@ -167,9 +173,16 @@ pub(crate) fn connection_headers(opening: &HeaderMap) -> Result<(HeaderMap, bool
         let (name, value) = header_of(rest).ok_or_else(|| {
             format!("a subprotocol that begins with `{HEADER_SUBPROTOCOL}` goes on with the name of a header, a dot, and its value in base64url")
         })?;
-        headers.insert(name, value);
+        if !is_of_one_request(&name) {
+            headers.insert(name, value);
+        }
     }
     Ok((headers, is_offered))
+}
+
+/// Whether a header has a meaning for one request only, so that a connection cannot have it for all.
+fn is_of_one_request(name: &HeaderName) -> bool {
+    ["last-event-id", "idempotency-key"].contains(&name.as_str())
 }
 
 /// The header in the name of a subprotocol.
@@ -182,7 +195,10 @@ fn header_of(text: &str) -> Option<(HeaderName, HeaderValue)> {
 /// Serves one connection until the client closes it or the server stops.
 async fn serve(upgraded: Upgraded, channel: Channel, member: Option<Arc<Member>>) {
     let limit = channel.http.options().max_body;
-    let config = WebSocketConfig::default().max_message_size(Some(limit)).max_frame_size(Some(limit));
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ)
+        .max_message_size(Some(limit))
+        .max_frame_size(Some(limit));
     let arrived = Arc::new(Arrivals::new());
     let counted = Counted { io: TokioIo::new(upgraded), arrived: arrived.clone() };
     let socket = WebSocketStream::from_raw_socket(counted, Role::Server, Some(config)).await;
@@ -229,6 +245,7 @@ where
     };
     let mut writing = pin!(write(sink, unwritten));
     tokio::select! {
+        biased;
         () = answering => {}
         // The client does not read any more, or is silent. Its requests and streams end. Tasks go on.
         () = &mut writing => return,
@@ -282,7 +299,7 @@ async fn authenticate(
     let limit = channel.http.options().max_headers;
     let Ok(Some(headers)) = opening_headers(request, limit) else { return Some(Some(first)) };
     for (name, value) in headers {
-        if let Some(name) = name {
+        if let Some(name) = name.filter(|name| !is_of_one_request(name)) {
             // The connection has few headers of its own, so there is room for these.
             let _ = channel.headers.try_insert(name, value);
         }
@@ -292,7 +309,7 @@ async fn authenticate(
         Ok(()) => br#"{"jsonrpc":"2.0","id":null,"result":{}}"#.to_vec(),
         Err(error) => attache_protocol::jsonrpc::error_response(&Id::NULL, error),
     };
-    frames.send(encode(Frame { payload, kind: FrameKind::Response })).await.ok()?;
+    frames.send(encode(Frame::new(payload, FrameKind::Response))).await.ok()?;
     checked.ok().map(|()| None)
 }
 
@@ -314,14 +331,12 @@ fn opening_headers(message: &[u8], limit: usize) -> Result<Option<HeaderMap>, Er
 fn encode(frame: Frame) -> Message {
     let is_last = frame.is_last();
     let mut text = Vec::with_capacity(frame.payload.len() + 64);
-    for piece in [br#"{"id":"#, frame.id(), br#","payload":"#, &frame.payload, br#","final":"#] {
+    for piece in [br#"{"id":"#, &*frame.id(), br#","payload":"#, &frame.payload, br#","final":"#] {
         text.extend_from_slice(piece);
     }
     text.extend_from_slice(if is_last { b"true}" } else { b"false}" });
-    match String::from_utf8(text) {
-        Ok(text) => Message::Text(text.into()),
-        Err(error) => Message::Binary(error.into_bytes().into()),
-    }
+    // A payload is JSON, which is UTF-8. A text message would be checked for that again.
+    Message::Frame(WsFrame::message(text, OpCode::Data(Data::Text), true))
 }
 
 /// Writes messages until there are no more, or the client does not accept them. Messages that wait together are written together.
@@ -453,10 +468,15 @@ mod tests {
 
     #[test]
     fn a_browser_gives_headers_in_the_names_of_subprotocols() {
-        let (headers, offered) = offering("a2a, a2a.header.authorization.QmVhcmVyIHQwa2Vu").unwrap();
+        let offered = "a2a, a2a.header.authorization.QmVhcmVyIHQwa2Vu, a2a.header.idempotency-key.aw";
+        let (headers, offered) = offering(offered).unwrap();
         assert!(offered);
         assert_eq!(headers["authorization"], "Bearer t0ken");
-        assert_eq!(headers.len(), 2, "headers about the connection are not those of requests: {headers:?}");
+        assert_eq!(
+            headers.len(),
+            2,
+            "headers about the connection or one request are not those of all: {headers:?}"
+        );
         assert!(!offering("other").unwrap().1);
         for wrong in ["a2a.header.x", "a2a.header.a b.QQ", "a2a.header.x.!!", "a2a.header.x.Cg"] {
             assert!(offering(wrong).is_err(), "{wrong}");

@@ -226,6 +226,23 @@ async fn only_the_owner_can_connect_and_the_file_is_removed_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_path_of_the_greatest_length_is_used_and_nothing_is_left_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // The address of a Unix socket has room for 107 bytes and the end of the text.
+    let rest = 107 - folder.path().as_os_str().len() - 1;
+    let path = folder.path().join("s".repeat(rest));
+    let listening = Server::echo().bind(format!("unix:{}", path.display())).listen().await.unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let served = tokio::spawn(listening.run_until(async {
+        let _ = stopped.await;
+    }));
+    tokio::net::UnixStream::connect(&path).await.unwrap();
+    stop.send(()).unwrap();
+    served.await.unwrap().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn a_socket_in_use_and_other_files_are_refused_and_a_stale_socket_is_replaced() {
     let listen = async |path: &Path| {
         let server = Server::echo().bind(format!("unix:{}", path.display()));

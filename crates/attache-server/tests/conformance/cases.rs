@@ -9,6 +9,8 @@ macro_rules! cases {
             generations [
                 /// Protocol 1.0.
                 Current answers_1_0_as_http_does,
+                /// Protocol 1.1: that of 1.0 with the generations of tasks.
+                V1_1 answers_1_1_as_http_does,
                 /// Protocol 0.3, and 0.2.
                 V0_3 answers_0_3_as_http_does,
                 /// The dialect of the earlier iii-a2a.

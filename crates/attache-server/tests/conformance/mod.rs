@@ -53,6 +53,7 @@ pub(crate) fn server(access: Access) -> Server<Player> {
 fn parameters(generation: Generation) -> Value {
     match generation {
         Generation::Current => json!({"A2A-Version": "1.0"}),
+        Generation::V1_1 => json!({"A2A-Version": "1.1"}),
         Generation::V0_3 | Generation::Iii | Generation::V0_1 => json!({}),
     }
 }

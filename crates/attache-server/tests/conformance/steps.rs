@@ -104,7 +104,7 @@ impl Generation {
     /// The method of an operation. `None` if the generation does not have the operation.
     pub(super) fn method(self, operation: Operation) -> Option<&'static str> {
         match self {
-            Self::Current => Some(operation.name()),
+            Self::Current | Self::V1_1 => Some(operation.name()),
             Self::V0_3 | Self::Iii => Some(method_of_0_3(operation)),
             Self::V0_1 => method_of_0_1(operation),
         }
@@ -113,7 +113,7 @@ impl Generation {
     /// The conversation.
     pub(super) fn steps(self) -> Vec<Step> {
         match self {
-            Self::Current => of_1_0(),
+            Self::Current | Self::V1_1 => of_1_0(),
             Self::V0_3 => {
                 // Clients of 0.3 need not state their version. Those that do get 0.3 and nothing beside it.
                 let stated = |step: Step| step.with(|_| json!({"A2A-Version": "0.3"}));

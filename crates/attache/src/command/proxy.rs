@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use attache::client::{Client, ClientError, Forwarded, ForwardedResponse, Refreshed};
 use attache::protocol::{AgentCard, Error, ErrorKind};
-use attache::server::{Forward, ForwardedFrame, ForwardedReply, LocalAddress, Server};
+use attache::server::{Forward, ForwardedFrame, ForwardedReply, LocalAddress, RedisStreams, Server};
 use clap::Args;
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
@@ -49,6 +49,10 @@ pub(crate) struct Proxy {
     /// Answer on standard input and output, for the process that started this one
     #[arg(long)]
     stdio: bool,
+
+    /// Answer requests in the streams of this Redis server too, such as `redis://127.0.0.1:6379`
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
 
     /// Listen also where other machines can connect, though the proxy does not authenticate callers
     #[arg(long)]
@@ -95,19 +99,27 @@ impl Proxy {
                 .map_err(|error| Failure::usage(format!("`--listen {address}` is of no use: {error}")))?
                 .all(|address| address.ip().to_canonical().is_loopback());
             if !is_local && !self.insecure {
-                let text = format!(
-                    "`--listen {address}` lets other machines call the agent with the credentials of this proxy"
-                );
-                return Err(
-                    Failure::usage(text).hint("listen on `127.0.0.1`, or let everyone in with `--insecure`")
-                );
+                return Err(open_to_others(&format!("--listen {address}")));
             }
         }
         Ok((addresses, is_stdio))
     }
 
+    /// The streams to answer requests from.
+    fn redis_streams(&self) -> Result<Option<RedisStreams>, Failure> {
+        let Some(url) = &self.redis else { return Ok(None) };
+        let streams =
+            RedisStreams::new(url).map_err(|error| Failure::usage(format!("`--redis`: {error}")))?;
+        if !streams.is_for_this_machine() && !self.insecure {
+            return Err(open_to_others(&format!("--redis {}", streams.url)));
+        }
+        Ok(Some(streams))
+    }
+
     async fn serve(self) -> Result<(), Failure> {
         let (addresses, is_stdio) = self.addresses()?;
+        let redis = self.redis_streams()?;
+        let read = redis.as_ref().map(|redis| redis.url.clone());
         let agent = self.target.connect_for_jsonrpc().await?;
         let client = agent.client.clone();
         let card = proxied(&client.card());
@@ -123,6 +135,9 @@ impl Proxy {
         if is_stdio {
             server = server.stdio();
         }
+        if let Some(redis) = redis {
+            server = server.redis(redis);
+        }
         let listening = server.listen().await.map_err(Failure::new)?;
         let called = agent.called().to_owned();
         for address in listening.local_addresses().map_err(Failure::new)? {
@@ -131,9 +146,17 @@ impl Proxy {
                 LocalAddress::Unix(path) => say(format_args!("unix:{} leads to {called}", path.display())),
             }
         }
+        if let Some(redis) = read {
+            say(format_args!("{redis} leads to {called}"));
+        }
         drop(agent);
         listening.run().await.map_err(Failure::new)
     }
+}
+
+fn open_to_others(option: &str) -> Failure {
+    let text = format!("`{option}` lets other machines call the agent with the credentials of this proxy");
+    Failure::usage(text).hint("stay on this machine, or let everyone in with `--insecure`")
 }
 
 /// The card that the proxy serves. Interfaces are those of the proxy, which needs no credentials and does not have the keys of the agent.

@@ -383,3 +383,109 @@ async fn a_stream_goes_on_after_redis_was_paused_and_full() {
     assert_eq!(numbers, ["0", "1", "2", "3", "4", "5"]);
     assert_eq!(state, Some(TaskState::Completed));
 }
+
+#[tokio::test]
+async fn a_task_is_canceled_while_as_many_sends_as_possible_wait_for_their_tasks() {
+    if !has_redis("bounds::a_task_is_canceled_while_as_many_sends_as_possible_wait_for_their_tasks") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let (agent, gate) = gated();
+    let _server = start(&redis, agent, |redis| redis.in_flight = 8).await;
+    let mut waiting = Peer::with_reply(&redis, &format!("{RESPONSES}:waiting")).await;
+    for i in 0..8 {
+        waiting.add(&i.to_string(), &send(i, "held"), &[]).await;
+    }
+    until("all of them wait", async || gate.count("held") == 8).await;
+    let mut peer = Peer::new(&redis).await;
+    let listed = tasks(&mut peer).await;
+    assert_eq!(listed.len(), 8);
+    let params = json!({"id": listed[0]["id"]});
+    let cancel = json!({"jsonrpc": "2.0", "id": 1, "method": "CancelTask", "params": params}).to_string();
+    let canceled = peer.ask("cancel", &cancel, &[]).await;
+    assert_eq!(canceled["result"]["status"]["state"], "TASK_STATE_CANCELED", "{canceled}");
+    gate.open(8);
+    assert_eq!(waiting.finals(8).await.len(), 8);
+}
+
+#[tokio::test]
+async fn callers_over_a_redis_server_of_other_machines_share_a_rate() {
+    if !has_redis("bounds::callers_over_a_redis_server_of_other_machines_share_a_rate") {
+        return;
+    }
+    for (card_host, is_limited) in [(None, false), (Some("redis.example.com:6379".to_owned()), true)] {
+        let redis = Redis::start().await;
+        let streams = RedisStreams::new(&redis.url()).unwrap().with(|redis| redis.card_host = card_host);
+        let server = Server::echo().bind("127.0.0.1:0").redis(streams).options(|options| {
+            options.limits.requests_per_second_per_address = std::num::NonZeroU32::new(1);
+            options.limits.burst_per_address = std::num::NonZeroU32::new(3).unwrap();
+        });
+        let listening = server.listen().await.unwrap();
+        let _server = Running(tokio::spawn(listening.run_until(std::future::pending())).abort_handle());
+        let mut peer = Peer::new(&redis).await;
+        for i in 0..20 {
+            peer.add(&i.to_string(), &list(), &[]).await;
+        }
+        let refused = peer.finals(20).await.iter().filter(|it| it.payload["error"]["code"] == -32052).count();
+        assert_eq!(refused > 0, is_limited, "{refused} of 20");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_has_the_same_rate_over_redis_as_over_every_transport() {
+    if !has_redis("bounds::a_caller_has_the_same_rate_over_redis_as_over_every_transport") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let streams = RedisStreams::new(&redis.url()).unwrap();
+    let callers = attache::server::auth::KnownCallers::new().bearer("ann", "t0ken-of-ann-for-the-tests");
+    let server = Server::echo().authenticate(callers).bind("127.0.0.1:0").redis(streams).options(|options| {
+        options.limits.requests_per_second = std::num::NonZeroU32::new(1);
+        options.limits.burst = std::num::NonZeroU32::new(3).unwrap();
+    });
+    let listening = server.listen().await.unwrap();
+    let _server = Running(tokio::spawn(listening.run_until(std::future::pending())).abort_handle());
+    let mut peer = Peer::new(&redis).await;
+    for i in 0..20 {
+        let fields = [("authorization", "Bearer t0ken-of-ann-for-the-tests")];
+        peer.add(&i.to_string(), &list(), &fields).await;
+    }
+    let answered = peer.finals(20).await;
+    let messages: Vec<_> = answered.iter().filter_map(|it| it.payload["error"]["message"].as_str()).collect();
+    assert!(!messages.is_empty() && messages.len() <= 17, "{answered:?}");
+    assert!(
+        messages.iter().all(|it| it.starts_with("more than 1 requests per second of yours")),
+        "{messages:?}"
+    );
+}
+
+/// Answers everything with the method that was called.
+struct Told;
+
+impl attache::server::Forward for Told {
+    fn forward<'a>(
+        &'a self,
+        request: &'a [u8],
+        _: &'a reqwest::header::HeaderMap,
+    ) -> futures::future::BoxFuture<'a, Result<attache::server::ForwardedReply, attache::protocol::Error>>
+    {
+        let request: Value = serde_json::from_slice(request).unwrap();
+        let response =
+            json!({"jsonrpc": "2.0", "id": request["id"], "result": {"called": request["method"]}});
+        Box::pin(async move { Ok(attache::server::ForwardedReply::One(response.to_string().into())) })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_forwards_requests_does_so_over_redis_too() {
+    if !has_redis("bounds::a_server_that_forwards_requests_does_so_over_redis_too") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let streams = RedisStreams::new(&redis.url()).unwrap();
+    let listening = Server::echo().forward(Told).bind("127.0.0.1:0").redis(streams).listen().await.unwrap();
+    let _server = Running(tokio::spawn(listening.run_until(std::future::pending())).abort_handle());
+    let mut peer = Peer::new(&redis).await;
+    let answer = peer.ask("c", &send(1, "hello"), &[]).await;
+    assert_eq!(answer["result"], json!({"called": "SendMessage"}), "{answer}");
+}

@@ -232,3 +232,33 @@ async fn all_operations_work_and_a_task_is_canceled_while_a_send_waits_for_it() 
     assert!(error.remote().is_some(), "{error}");
     server.abort();
 }
+
+#[tokio::test]
+async fn a_proxy_connects_redis_with_other_transports_in_both_directions() {
+    if !has_redis("command::a_proxy_connects_redis_with_other_transports_in_both_directions") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let served = Served::start(&["--agent", "echo", "--redis", &redis.url()]).await;
+    let proxy = format!("stdio:'{}' proxy --stdio {}", env!("CARGO_BIN_EXE_attache"), redis.agent());
+    for how in ["--stream", "--no-stream"] {
+        let (succeeded, said, error) = run(&["send", how, &proxy, "from a command to Redis"], &[]).await;
+        assert!(succeeded && said.contains("from a command to Redis"), "{said}{error}");
+    }
+    // An agent over HTTP for clients of another Redis server.
+    let other = Redis::start().await;
+    let mut proxy = attache();
+    proxy.args(["proxy", "--listen", "127.0.0.1:0", "--redis", &other.url(), &served.url]);
+    let mut proxy = proxy.stderr(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines =
+        tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(proxy.stderr.take().unwrap()));
+    let listening = async {
+        while !lines.next_line().await.unwrap().expect("it runs").starts_with("redis://127.0.0.1:") {}
+    };
+    soon("the proxy listens", listening).await;
+    for how in ["--stream", "--no-stream"] {
+        let (succeeded, said, error) = run(&["send", how, &other.agent(), "from Redis to HTTP"], &[]).await;
+        assert!(succeeded && said.contains("from Redis to HTTP"), "{said}{error}");
+    }
+    proxy.kill().await.unwrap();
+}

@@ -109,7 +109,8 @@ async fn nothing_is_lost_while_redis_is_full() {
     until("four turns are over", async || runs(&home).len() >= 4).await;
     // No more is read than can be processed, so the others stay in Redis.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!((left(&mut connection).await.1, runs(&home).len()), (4, 4));
+    // One place is for a request that sends no message: a fifth message is read and waits.
+    assert_eq!((left(&mut connection).await.1, runs(&home).len()), (5, 4));
     limit("0").await;
     let responses = peer.finals(12).await;
     assert_eq!(responses.len(), 12, "each request is answered once");
@@ -219,7 +220,8 @@ async fn a_process_that_stops_finishes_or_gives_back() {
     first.stop().await;
     let mut connection = redis.connection().await;
     let (waiting, pending) = left(&mut connection).await;
-    assert!(waiting >= 2 && pending == 0, "{waiting} left, {pending} of them delivered");
+    // At most one was read that had no place to run.
+    assert!(waiting >= 2 && pending <= 1, "{waiting} left, {pending} of them delivered");
     let consumers: Vec<HashMap<String, attache_redis::redis::Value>> = command("XINFO")
         .arg("CONSUMERS")
         .arg(REQUESTS)
@@ -227,7 +229,7 @@ async fn a_process_that_stops_finishes_or_gives_back() {
         .query_async(&mut connection)
         .await
         .unwrap();
-    assert!(consumers.is_empty(), "{consumers:?}");
+    assert_eq!(consumers.is_empty(), pending == 0, "{consumers:?}");
     let _second = Served::start(&["--config", &file, "--redis", &url]).await;
     let responses = peer.finals(6).await;
     assert_eq!(responses.len(), 6, "each request is answered once");
@@ -384,4 +386,32 @@ async fn so_many_streams_are_open_at_once_and_no_more() {
     let ended = responses.iter().filter(|response| response.is_final);
     let ended: HashSet<_> = ended.map(|response| response.correlation.as_str()).collect();
     assert_eq!(ended, HashSet::from(["c-1", "c-2"]), "{responses:?}");
+}
+
+#[tokio::test]
+async fn requests_in_progress_are_answered_after_redis_lost_everything_in_a_restart() {
+    if !has_redis("faults::requests_in_progress_are_answered_after_redis_lost_everything_in_a_restart") {
+        return;
+    }
+    let mut redis = Redis::start_with(&["--appendonly", "no"]).await;
+    let home = Home::new();
+    let file = slow_program(&home, "1", "");
+    let mut served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
+    let mut peer = Peer::new(&redis).await;
+    for i in 0..3 {
+        peer.add(&format!("c-{i}"), &send(i, &format!("text {i}")), &[]).await;
+    }
+    until("all requests are in progress", async || runs(&home).len() == 3).await;
+    redis.kill().await;
+    for _ in 0..3 {
+        served.line_with("turn ended").await;
+    }
+    redis.start_again().await;
+    let mut peer = Peer::new(&redis).await;
+    let answered: HashSet<String> =
+        peer.finals(3).await.into_iter().map(|response| response.correlation).collect();
+    assert_eq!(answered.len(), 3, "{answered:?}");
+    let later = peer.ask("later", &send(9, "later"), &[]).await;
+    assert!(later["result"]["task"].is_object(), "{later}");
+    assert!(runs(&home).values().all(|count| *count == 1), "{:?}", runs(&home));
 }

@@ -165,7 +165,10 @@ struct Started {
 
 impl Started {
     fn start(arguments: &[&str]) -> Self {
-        let mut command = attache(&[&["serve", "--stdio", "--agent", "echo"], arguments].concat());
+        Self::of(attache(&[&["serve", "--stdio", "--agent", "echo"], arguments].concat()))
+    }
+
+    fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -199,6 +202,24 @@ async fn a_server_on_standard_input_and_output_ends_with_its_input_and_listens_n
     assert!(interfaces.iter().any(|interface| interface["url"] == "stdio://attache"), "{card}");
     drop(server.child.stdin.take());
     assert!(server.ends().await);
+}
+
+#[tokio::test]
+async fn the_end_of_standard_input_never_cancels_a_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("tasks.db").display());
+    let serve = ["serve", "--stdio", "--program", "sh -c 'cat; sleep 1'", "--store", &store];
+    let mut server = Started::of(attache(&serve));
+    let mut send = hello();
+    send["params"]["configuration"] = json!({"returnImmediately": true});
+    let sent = server.ask(&send).await;
+    let task = sent["result"]["task"]["id"].clone();
+    drop(server.child.stdin.take());
+    assert!(server.ends().await);
+    let mut again = Started::of(attache(&serve));
+    let get = json!({"jsonrpc": "2.0", "id": 2, "method": "GetTask", "params": {"id": task}});
+    let found = again.ask(&get).await;
+    assert_eq!(found["result"]["status"]["state"], "TASK_STATE_COMPLETED", "{sent} {found}");
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 //! - Responses are delivered as they arrive, in any order of the requests.
 //! - A stream whose reader is too slow is cut off, and only that one: its reader gets what has arrived and then an error, after which it
 //!   can resume. So no reader delays another one, and the memory is bounded.
-//! - A stream that is dropped is no longer read. If nothing else is in progress, the connection is closed, so that the server stops as well.
+//! - A stream that is dropped or cut off is no longer read. If nothing else is in progress, the connection is closed, so that the server stops as
+//!   well. Otherwise a server that numbers its events is asked to end the stream. Servers that do not may answer the question with an error that
+//!   names no request, so they are not asked.
 //! - If the connection breaks, all requests on it fail. The next request connects again.
 
 use std::collections::HashMap;
@@ -16,7 +18,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::duplex::{Dial, Duplex, Incoming, IncomingFrame, Loss, Traits};
+use super::duplex::{Dial, Duplex, FrameSink, Incoming, IncomingFrame, Loss, Traits};
 use super::{Channel, RequestFrame, ResponseCount, ResponseFrame, ResponseSource, Responses};
 use crate::http::with_timeout;
 use crate::{ClientError, ClientOptions};
@@ -69,6 +71,8 @@ struct Table {
     waiting: HashMap<u64, Waiting>,
     /// Requests that were dropped or cut off and whose responses may still arrive.
     abandoned: HashMap<u64, ResponseCount>,
+    /// Those of them that the server has not been asked to end.
+    unwanted: Vec<u64>,
     /// Why the connection carries no requests any more.
     loss: Option<Loss>,
     /// The last error that names no request.
@@ -79,6 +83,8 @@ struct Table {
 
 struct Waiting {
     responses: ResponseCount,
+    /// Whether the server has numbered an event.
+    is_numbered: bool,
     sender: mpsc::UnboundedSender<Result<ResponseFrame, Loss>>,
     unread: Arc<AtomicUsize>,
 }
@@ -89,6 +95,7 @@ impl Shared {
         let table = Table {
             waiting: HashMap::new(),
             abandoned: HashMap::new(),
+            unwanted: Vec::new(),
             loss: None,
             complaint: None,
             last_used: now,
@@ -121,13 +128,14 @@ impl Table {
                 return;
             }
         };
-        let Some(waiting) = self.waiting.get(&id) else {
+        let Some(waiting) = self.waiting.get_mut(&id) else {
             let is_stream = self.abandoned.get(&id) == Some(&ResponseCount::Stream);
             if frame.is_final || frame.has_error || !is_stream {
                 self.abandoned.remove(&id);
             }
             return;
         };
+        waiting.is_numbered |= frame.event.is_some();
         let is_stream = waiting.responses == ResponseCount::Stream;
         let is_last = frame.is_final || frame.has_error || !is_stream;
         let is_end_only = is_stream && frame.is_final && !frame.has_result && !frame.has_error;
@@ -136,9 +144,9 @@ impl Table {
         if !is_end_only && unread > 0 && unread + length > MAX_UNREAD {
             let _ =
                 waiting.sender.send(Err(Loss::Broken("events arrive faster than they are read".to_owned())));
-            self.waiting.remove(&id);
-            if !is_last {
-                self.abandoned.insert(id, ResponseCount::Stream);
+            match is_last {
+                true => drop(self.waiting.remove(&id)),
+                false => self.abandon(id),
             }
             return;
         }
@@ -148,6 +156,15 @@ impl Table {
         }
         if is_last {
             self.waiting.remove(&id);
+        }
+    }
+
+    /// Gives up a request whose responses are not read any more.
+    fn abandon(&mut self, id: u64) {
+        let Some(Waiting { responses, is_numbered, .. }) = self.waiting.remove(&id) else { return };
+        self.abandoned.insert(id, responses);
+        if is_numbered && responses == ResponseCount::Stream {
+            self.unwanted.push(id);
         }
     }
 
@@ -242,7 +259,8 @@ impl<D: Dial> Multiplexer<D> {
                 if table.waiting.is_empty() {
                     table.last_heard = table.last_used;
                 }
-                let waiting = Waiting { responses: request.responses, sender, unread: unread.clone() };
+                let (responses, unread) = (request.responses, unread.clone());
+                let waiting = Waiting { responses, is_numbered: false, sender, unread };
                 table.waiting.insert(id, waiting);
             }
             let responses = LinkResponses { id, receiver, unread, link };
@@ -316,8 +334,8 @@ impl ResponseSource for LinkResponses {
 impl Drop for LinkResponses {
     fn drop(&mut self) {
         let mut table = self.link.shared.table();
-        if let Some(waiting) = table.waiting.remove(&self.id) {
-            table.abandoned.insert(self.id, waiting.responses);
+        if table.waiting.contains_key(&self.id) {
+            table.abandon(self.id);
             drop(table);
             self.link.shared.dropped.notify_one();
         }
@@ -331,6 +349,26 @@ enum WriteEnd {
     Failed(Loss),
 }
 
+/// Sends a frame, and gives up if the agent does not read it.
+async fn send(sink: &mut dyn FrameSink, json: Vec<u8>, silence: Duration) -> Result<(), WriteEnd> {
+    match tokio::time::timeout(silence, sink.send(json)).await {
+        Ok(sent) => sent.map_err(WriteEnd::Failed),
+        Err(_) => {
+            let why = format!("the agent read nothing within {} s", silence.as_secs_f64());
+            Err(WriteEnd::Closed(Loss::Broken(why)))
+        }
+    }
+}
+
+/// Asks the server to end streams.
+async fn cancel_requests(sink: &mut dyn FrameSink, ids: Vec<u64>, silence: Duration) -> Result<(), WriteEnd> {
+    for id in ids {
+        let json = format!(r#"{{"jsonrpc":"2.0","method":"$/cancelRequest","params":{{"id":{id}}}}}"#);
+        send(sink, json.into_bytes(), silence).await?;
+    }
+    Ok(())
+}
+
 /// Runs a connection until it breaks or is not needed any more.
 async fn drive(
     Duplex { mut source, mut sink }: Duplex,
@@ -342,7 +380,13 @@ async fn drive(
     let mut reading = std::pin::pin!(async {
         loop {
             match source.next().await {
-                Ok(Incoming::Frame(frame)) => shared.table().route(frame),
+                Ok(Incoming::Frame(frame)) => {
+                    let mut table = shared.table();
+                    table.route(frame);
+                    if !table.unwanted.is_empty() {
+                        shared.dropped.notify_one();
+                    }
+                }
                 Ok(Incoming::Alive) => shared.table().last_heard = Instant::now(),
                 Err(loss) => break loss,
             }
@@ -354,13 +398,8 @@ async fn drive(
             tokio::select! {
                 json = unwritten.recv() => match json {
                     Some(json) => {
-                        match tokio::time::timeout(silence, sink.send(json)).await {
-                            Ok(Ok(())) => {}
-                            Ok(Err(loss)) => break WriteEnd::Failed(loss),
-                            Err(_) => {
-                                let why = format!("the agent read nothing within {} s", silence.as_secs_f64());
-                                break WriteEnd::Closed(Loss::Broken(why));
-                            }
+                        if let Err(end) = send(&mut *sink, json, silence).await {
+                            break end;
                         }
                     }
                     None => break WriteEnd::Closed(closed()),
@@ -370,6 +409,10 @@ async fn drive(
             }
             if shared.table().close_if_unused(traits) {
                 break WriteEnd::Closed(closed());
+            }
+            let unwanted = std::mem::take(&mut shared.table().unwanted);
+            if let Err(end) = cancel_requests(&mut *sink, unwanted, silence).await {
+                break end;
             }
             if !traits.has_pings {
                 continue;

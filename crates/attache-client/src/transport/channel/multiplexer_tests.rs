@@ -331,3 +331,25 @@ async fn headers_are_left_out_for_servers_that_reject_them() {
     let mut agent = desk.agent().await;
     assert_eq!(agent.request().await, json!({"jsonrpc": "2.0", "id": 1, "method": "M"}));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_numbers_events_is_asked_to_end_a_dropped_stream_while_others_run() {
+    let mut desk = Desk::new();
+    let mut numbered = desk.send(1, ResponseCount::Stream).await;
+    let mut plain = desk.send(2, ResponseCount::Stream).await;
+    let mut other = desk.send(3, ResponseCount::Stream).await;
+    let mut agent = desk.agent().await;
+    for _ in 0..3 {
+        agent.request().await;
+    }
+    agent.write("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":7,\"eventId\":1}\n").await;
+    agent.answer(2, json!(8)).await;
+    assert_eq!(result(&mut numbered).await, Some(json!(7)));
+    assert_eq!(result(&mut plain).await, Some(json!(8)));
+    drop((plain, numbered));
+    let cancel = json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 1}});
+    assert_eq!(agent.request().await, cancel);
+    agent.end(1).await;
+    agent.end(3).await;
+    assert_eq!(result(&mut other).await, None);
+}

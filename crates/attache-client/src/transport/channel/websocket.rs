@@ -33,6 +33,9 @@ use super::duplex::{
 use crate::ClientError;
 use crate::http::{Http, convert_error, display_url, status_error};
 
+/// How much is read from a connection at once. The library fills as much with zeros before each read.
+const READ: usize = 16 * 1024;
+
 /// Connects to a WebSocket.
 pub(super) struct WebSocketDialer {
     http: Arc<Http>,
@@ -75,7 +78,10 @@ impl WebSocketDialer {
         let options = &self.http.options;
         // The envelope needs a few bytes beside the response.
         let limit = options.max_body.max(options.max_event).saturating_add(1024);
-        let config = WebSocketConfig::default().max_message_size(Some(limit)).max_frame_size(Some(limit));
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ)
+            .max_message_size(Some(limit))
+            .max_frame_size(Some(limit));
         let socket = WebSocketStream::from_raw_socket(socket, Role::Client, Some(config)).await;
         let (sink, source) = socket.split();
         Ok(Duplex { source: Box::new(Source { source, limit }), sink: Box::new(Sink(sink)) })

@@ -150,6 +150,12 @@ impl Client {
         self
     }
 
+    /// A caller over a transport that may deliver a message again.
+    pub(crate) fn with_delivery_key(mut self, key: &str) -> Self {
+        self.caller.delivery_key = Some(key.to_owned());
+        self
+    }
+
     pub(crate) fn with_generations(mut self) -> Self {
         self.caller.generations = true;
         self

@@ -20,7 +20,7 @@ use super::{Package, not_grpc, noted, read, without_prefix};
 use crate::HttpService;
 use crate::dispatch::RequestContext;
 use crate::http::body::{Body, BodyError, Shape};
-use crate::transport::exchange::{Answer, answer_admitted, is_streaming};
+use crate::transport::exchange::{Additions, Answer, answer_admitted, is_streaming};
 
 /// The name of the transport in the logs.
 pub(crate) const BINDING: &str = "JSONRPC-GRPC";
@@ -91,7 +91,8 @@ impl Answering {
             }
             return Err(Package::V1_0.status(&error));
         }
-        Ok(answer_admitted(&http, &context, (&headers, None, is_local), &envelope.payload).await)
+        let place = (&headers, None, is_local);
+        Ok(answer_admitted(&http, &context, place, &envelope.payload, Additions::default()).await)
     }
 }
 

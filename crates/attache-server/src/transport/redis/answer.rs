@@ -3,25 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_protocol::jsonrpc::{self, Call, Id, error_response};
-use attache_protocol::{Error, ErrorKind};
+use attache_protocol::jsonrpc::{Call, Id, error_response};
+use attache_protocol::{Error, ErrorKind, Operation};
 use attache_redis::field;
-use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::request::{Refused, ReplyTo, RequestEntry, Rules, parse};
 use super::writer::{Response, Written};
 use super::{EntryId, Shared};
-use crate::dispatch::{Access, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target};
-use crate::limits::load;
-use crate::request_log::{Incoming, RequestLine};
-use crate::transport::exchange::{
-    CARD_METHOD, asks_for_card, is_streaming, named_agent, numbered, own_headers,
-};
-
-/// The name of the transport in the logs.
-const BINDING: &str = "redis";
+use crate::transport::exchange::{Additions, Answer};
 
 /// What an entry occupies while it is processed.
 pub(super) struct Slot {
@@ -58,7 +49,7 @@ fn rules(shared: &Shared) -> Rules<'_> {
         response_stream: &shared.options.response_stream,
         prefix: &shared.prefix,
         max_entry: shared.max_entry,
-        max_headers: shared.http.options().max_headers,
+        max_headers: shared.channel.http.options().max_headers,
     }
 }
 
@@ -88,134 +79,67 @@ pub(super) async fn give_up(
 }
 
 async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntry, slot: Slot) {
-    let RequestEntry { reply, payload, mut headers } = request;
-    let http = &shared.http;
-    // As on all transports of frames: what the request has itself takes precedence.
-    let own = own_headers(&payload, http.options().max_headers)
-        .map(|own| headers.extend(own.into_iter().flatten()));
-    let named = match own.and_then(|()| named_agent(http, &headers)) {
-        Ok(named) => named,
-        Err(error) => {
-            let body = error_response(&Call::peek_id(&payload), &error);
-            let _ = shared.writer.respond(Response::last(&reply, body, Some(id.clone()))).await;
-            return;
-        }
+    let RequestEntry { reply, payload, headers } = request;
+    let place = tokio::select! {
+        biased;
+        place = place(shared, &payload) => place,
+        // Another process answers it.
+        () = shared.stop.cancelled() => return,
     };
-    let http = named.as_ref().unwrap_or(http);
-    let dispatcher = http.dispatcher();
-    let incoming = Incoming {
-        binding: BINDING,
-        target: None,
-        headers: &headers,
-        is_health: false,
-        agent: dispatcher.service().agent_name(),
+    let additions = Additions {
+        delivery_key: Some(delivery_key(&shared.options.request_stream, id, &reply)),
+        streams: Some(shared.streams.clone()),
     };
-    let mut log = dispatcher.request_log().begin(&incoming);
-    let asks_for_card = asks_for_card(&payload);
-    let head = RequestHead {
-        binding: Some(BINDING),
-        headers: &headers,
-        query: None,
-        peer: &shared.peer,
-        address: None,
-        target: Target(BINDING, if asks_for_card { CARD_METHOD } else { "request" }),
-        access: match asks_for_card && dispatcher.options().public_card {
-            true => Access::Public,
-            false => Access::Authenticated,
-        },
-        record: log.as_ref().map(|log| log.record()),
-        base: None,
-    };
-    let in_flight = dispatcher.begin();
-    let admitted = match in_flight.is_some() {
-        true => dispatcher.admit(&head).await.map_err(|rejection| rejection.error()),
-        false => Err(load::too_many()),
-    };
-    let mut stream = None;
-    let response = match &admitted {
-        Ok(admitted) if asks_for_card => {
-            let is_local = shared.options.is_for_this_machine();
-            let card = http.card_for_frames(&admitted.context.identity, &headers, None, is_local);
-            card_response(&Call::peek_id(&payload), &card)
-        }
-        Ok(admitted) => match stream_permit(shared, &payload) {
-            Ok(permit) => {
-                stream = permit;
-                let parameters = ServiceParameters::read(&headers, None).map(|mut parameters| {
-                    parameters.delivery_key = Some(delivery_key(&shared.options.request_stream, id, &reply));
-                    parameters
-                });
-                dispatcher.jsonrpc(&admitted.context, parameters, false, &payload).await
-            }
-            Err((rpc_id, error)) => {
-                if let Some(record) = head.record {
-                    record.error(&error);
-                }
-                JsonRpcResponse::error(&rpc_id, error)
-            }
-        },
-        Err(error) => {
-            if let Some(record) = head.record {
-                record.denied(error);
-            }
-            JsonRpcResponse::error(&Call::peek_id(&payload), error.clone())
-        }
-    };
+    let mut answer = shared.channel.answer_with(&payload, &headers, additions).await;
+    drop(payload);
+    if answer.is_stream() {
+        // A stream counts against the streams, no longer against the requests.
+        drop((place, slot));
+        return write_events(shared, id, &reply, answer).await;
+    }
+    let response = answer.next().await;
     // Another process answers what this one could not finish.
-    if let JsonRpcResponse::Error { error, .. } = &response
-        && is_interrupted(shared, error)
-    {
+    if is_interrupted(shared, answer.failure()) {
         return;
     }
-    log = log.map(|log| log.answered(200));
     match response {
-        JsonRpcResponse::None => shared.writer.acknowledge(id).await,
-        JsonRpcResponse::Result { body, .. } | JsonRpcResponse::Error { body, .. } => {
-            drop(payload);
-            count(&mut log, &body);
-            let _ = shared.writer.respond(Response::last(&reply, body, Some(id.clone()))).await;
-        }
-        JsonRpcResponse::Events { id: rpc_id, events, .. } => {
-            // A stream counts against the streams, no longer against the requests.
-            drop((admitted, in_flight, payload, slot));
-            write_events(shared, id, &reply, &rpc_id, events, &mut log).await;
-            drop(stream);
+        None => shared.writer.acknowledge(id).await,
+        Some(frame) => {
+            let response = Response::last(&reply, frame.payload, Some(id.clone()));
+            let _ = shared.writer.respond(response).await;
         }
     }
 }
 
-/// The permit for a stream, if the request asks for one. It is taken before the request is processed, so that a request that is refused
-/// has not run and can be repeated.
-fn stream_permit(shared: &Shared, payload: &[u8]) -> Result<Option<OwnedSemaphorePermit>, (Id, Error)> {
-    // The errors of a request that cannot be parsed are reported when it is processed, and a notification gets no stream.
-    let Ok(call) = Call::parse(payload) else { return Ok(None) };
-    let is_streaming = is_streaming(&call);
-    let Some(rpc_id) = call.id.filter(|_| is_streaming) else { return Ok(None) };
-    shared.streams.clone().try_acquire_owned().map(Some).map_err(|_| {
-        let text = "too many streams over Redis at once, try again in a moment";
-        (rpc_id, Error::new(ErrorKind::Unavailable, text).retry_in(Duration::from_secs(1)))
-    })
-}
-
-/// The response with the card, for clients that cannot read it over HTTP.
-fn card_response(id: &Id, card: &[u8]) -> JsonRpcResponse {
-    let mut body = Vec::with_capacity(card.len() + 64);
-    jsonrpc::write_result_prefix(id, &mut body);
-    body.extend_from_slice(card);
-    body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
-    JsonRpcResponse::Result { body, extensions: Default::default() }
+/// Waits for a place among the sends, if the request is one. Other requests are processed also if there is none.
+async fn place(shared: &Shared, payload: &[u8]) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = shared.sends.clone().try_acquire_owned() {
+        return Some(permit);
+    }
+    // Parsed only here, because there are usually enough places for all.
+    let operation = Call::parse(payload).ok().and_then(|call| Operation::of_method(&call.method));
+    match operation {
+        Some(Operation::SendMessage | Operation::SendStreamingMessage) => {
+            shared.sends.clone().acquire_owned().await.ok()
+        }
+        Some(
+            Operation::GetTask
+            | Operation::ListTasks
+            | Operation::CancelTask
+            | Operation::SubscribeToTask
+            | Operation::CreateTaskPushNotificationConfig
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::DeleteTaskPushNotificationConfig
+            | Operation::GetExtendedAgentCard,
+        )
+        | None => None,
+    }
 }
 
 /// Whether an error only says that this process stops.
-fn is_interrupted(shared: &Shared, error: &Error) -> bool {
-    shared.stop.is_cancelled() && error.kind() == ErrorKind::Unavailable
-}
-
-/// Counts bytes of the response.
-fn count(log: &mut Option<Box<RequestLine>>, body: &[u8]) {
-    if let Some(log) = log {
-        log.written(body.len());
-    }
+fn is_interrupted(shared: &Shared, failure: Option<ErrorKind>) -> bool {
+    shared.stop.is_cancelled() && failure == Some(ErrorKind::Unavailable)
 }
 
 /// The idempotency key of a send whose client gave none: the same for each delivery of the entry, and another one for every other
@@ -235,60 +159,43 @@ fn delivery_key(stream: &str, id: &str, reply: &ReplyTo) -> String {
 /// Writes the events of a stream, and the response that ends it and acknowledges the request.
 ///
 /// The events that are ready together are written together. A client that is gone ends the stream; its task goes on.
-async fn write_events(
-    shared: &Arc<Shared>,
-    id: &EntryId,
-    reply: &ReplyTo,
-    rpc_id: &Id,
-    mut encoder: EventEncoder,
-    log: &mut Option<Box<RequestLine>>,
-) {
-    let heartbeat = shared.http.options().heartbeat;
+async fn write_events(shared: &Arc<Shared>, id: &EntryId, reply: &ReplyTo, mut answer: Answer) {
+    let heartbeat = shared.channel.http.options().heartbeat;
     let (mut index, mut silent) = (0, Duration::ZERO);
-    loop {
-        let batch = match tokio::time::timeout(heartbeat, encoder.events.next()).await {
-            Ok(Some(batch)) => batch,
-            Ok(None) => break,
+    let last = loop {
+        let frame = match tokio::time::timeout(heartbeat, answer.next()).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return,
             Err(_) => {
                 silent += heartbeat;
                 match reply.is_live {
                     true => match shared.writer.respond(Response::heartbeat(reply)).await {
                         Written::Yes => continue,
-                        Written::ClientIsGone => break,
+                        Written::ClientIsGone => break answer.end(),
                     },
                     // Nothing tells whether such a client is still there.
-                    false if silent >= shared.options.expire => break,
+                    false if silent >= shared.options.expire => break answer.end(),
                     false => continue,
                 }
             }
         };
         silent = Duration::ZERO;
-        let items = match batch {
-            Ok(items) => items,
-            Err(error) if is_interrupted(shared, &error) => return,
-            Err(error) => {
-                let body = encoder.error(&error);
-                count(log, &body);
-                let _ = shared.writer.respond(Response::event(reply, body, None, index)).await;
-                break;
-            }
-        };
-        let mut last = None;
-        for item in items {
-            let body = numbered(&mut encoder, &item);
-            count(log, &body);
-            let event = Response::event(reply, body, item.seq().map(|seq| seq.0), index);
-            index += 1;
-            last = Some(shared.writer.send(event).await);
+        if frame.is_last() {
+            break Some(frame);
         }
-        if let Some(written) = last
-            && written.wait().await == Written::ClientIsGone
-        {
-            break;
+        let written = shared.writer.send(Response::event(reply, frame.payload, frame.event, index)).await;
+        index += 1;
+        if !answer.has_next() && written.wait().await == Written::ClientIsGone {
+            break answer.end();
         }
+    };
+    // Another process answers what this one could not finish.
+    if is_interrupted(shared, answer.failure()) {
+        return;
     }
-    let end = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, rpc_id.as_json()).into_bytes();
-    let _ = shared.writer.respond(Response::last(reply, end, Some(id.clone()))).await;
+    if let Some(frame) = last {
+        let _ = shared.writer.respond(Response::last(reply, frame.payload, Some(id.clone()))).await;
+    }
 }
 
 #[cfg(test)]

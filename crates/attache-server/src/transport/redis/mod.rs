@@ -6,7 +6,8 @@
 //!   over has the same idempotency key, so its task is not run twice.
 //! - A process reads only as many requests as it can process and has memory for. The others stay in Redis.
 //! - An entry that is no request goes to the dead stream with the reason. So does one whose reply stream is not allowed.
-//! - While Redis does not answer or is full, responses wait in memory, as many as there are requests in flight, and no requests are read.
+//! - While Redis does not answer or is full, responses wait in memory, as many as there are requests in flight. They use the memory of requests,
+//!   and no requests are read.
 //!
 //! `reader` reads entries and takes them over, `request` parses them, `answer` answers them, and `writer` writes the responses.
 
@@ -21,8 +22,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use attache_core::Quota;
 use attache_redis::redis::{RedisError, Value, cmd};
 use attache_redis::{Connection, Outage, connect, pending_ids};
+use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -32,11 +35,20 @@ use tokio_util::task::TaskTracker;
 pub use self::options::RedisStreams;
 pub use self::request::{ParsedEntry, parse_entry};
 use self::writer::Writer;
+use super::exchange::{Channel, EstablishedCaller};
+use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
 /// How long a connection may take, and how long Redis may take to answer a command. Redis can be paused for some seconds.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(15);
+
+/// The name of the transport in the logs.
+const BINDING: &str = "redis";
+
+/// Beyond `in_flight`, one request for so many is read. Sends may not use these places, so that a task can be canceled while as many sends as
+/// possible wait for their tasks.
+const RESERVED_SHARE: usize = 8;
 
 /// The id of an entry.
 type EntryId = Arc<str>;
@@ -49,18 +61,20 @@ struct Shared {
     dead: String,
     consumer: String,
     max_entry: usize,
-    http: HttpService,
-    /// Redis does not tell where a request comes from.
-    peer: Peer,
+    /// What all requests have in common. Redis does not tell where one comes from.
+    channel: Channel,
     writer: Writer,
     reading: Outage,
     /// The entries that this process has read and not answered.
     running: Mutex<HashMap<EntryId, Progress>>,
-    /// Requests, streams and KiB of entries that may be in progress.
+    /// Requests that may be in progress, and how many of them may send messages.
     requests: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    sends: Arc<Semaphore>,
+    /// KiB of entries and responses that may be in progress.
     memory: Arc<Semaphore>,
     memory_size: usize,
+    /// How many streams may be open.
+    streams: Quota,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -100,21 +114,34 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     let max_entry = options.max_entry.unwrap_or(http.options().max_body.saturating_add(64 * 1024));
     let memory_size =
         (options.memory / 1024).saturating_add(max_entry / 1024 + 1).min(Semaphore::MAX_PERMITS);
-    let (writer, jobs) = writer::channel();
+    let memory = Arc::new(Semaphore::new(memory_size));
+    let (writer, jobs) = writer::channel(memory.clone());
+    let is_local = options.is_for_this_machine();
+    let channel = Channel {
+        http,
+        binding: BINDING,
+        peer: Peer::default(),
+        origin: if is_local { Origin::Local } else { Origin::Others },
+        headers: HeaderMap::new(),
+        query: None,
+        caller: EstablishedCaller::Outer(Default::default()),
+        is_local,
+    };
+    let reserved = options.in_flight.div_ceil(RESERVED_SHARE);
     let shared = Arc::new(Shared {
         prefix: options.prefix(),
         dead: options.dead(),
         consumer: options.consumer_name(),
         max_entry,
-        http,
-        peer: Peer::default(),
+        channel,
         writer,
         reading: Outage::new("read requests"),
         running: Mutex::default(),
-        requests: Arc::new(Semaphore::new(options.in_flight.min(Semaphore::MAX_PERMITS))),
-        streams: Arc::new(Semaphore::new(options.streams.min(Semaphore::MAX_PERMITS))),
-        memory: Arc::new(Semaphore::new(memory_size)),
+        requests: semaphore(options.in_flight.saturating_add(reserved)),
+        sends: semaphore(options.in_flight),
+        memory,
         memory_size,
+        streams: Quota { limiter: Arc::default(), limit: options.streams, max_wait: Duration::ZERO },
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
         options,
@@ -130,6 +157,10 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     let reader = tokio::spawn(reader::run(shared.clone()));
     let claims = tokio::spawn(reader::keep_claims(shared.clone()));
     Ok(Running { shared, reader, claims, writer })
+}
+
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
 /// How long giving requests back may take when the server stops.

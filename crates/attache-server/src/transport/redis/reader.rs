@@ -16,7 +16,7 @@ use super::{EntryId, MAX_PENDING, Progress, RedisStreams, Shared};
 const BLOCK: Duration = Duration::from_secs(2);
 
 /// How many requests are read at once at most. Redis does not tell their size before they are here.
-const MAX_READ: usize = 32;
+const MAX_READ: usize = 64;
 
 /// A process that has not asked for requests for this long, and works on none, is removed from the group.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
@@ -126,7 +126,7 @@ impl Reader<'_> {
         let expected = self.expected.clamp(1, *memory_size);
         let waiting = async {
             let permits = requests.clone().acquire_owned().await.ok()?;
-            // Only this task takes memory, so what is free now is still free when requests are here.
+            // Responses that wait to be written take memory meanwhile. Then requests wait before they are processed.
             drop(memory.acquire_many(u32::try_from(expected).ok()?).await.ok()?);
             Some(permits)
         };

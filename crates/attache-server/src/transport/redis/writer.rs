@@ -11,7 +11,7 @@ use std::sync::Arc;
 use attache_redis::redis::{Pipeline, RedisError, Value, pipe};
 use attache_redis::{Backoff, Connection, Outage, RedisUrl, connect, field, is_transient};
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::request::ReplyTo;
 use super::{ANSWER, CONNECT, EntryId, Shared};
@@ -73,6 +73,17 @@ enum Work {
     Acknowledge(EntryId),
 }
 
+impl Work {
+    /// How many bytes it has.
+    fn size(&self) -> usize {
+        match self {
+            Self::Respond(response) => response.payload.as_ref().map_or(0, Vec::len),
+            Self::Dead { fields, .. } => fields.iter().map(|(_, value)| value.len()).sum(),
+            Self::Acknowledge(_) => 0,
+        }
+    }
+}
+
 /// The fields of a refused entry that the dead stream keeps.
 type DeadFields = Vec<(&'static str, Vec<u8>)>;
 
@@ -105,11 +116,17 @@ fn without_headers(payload: Vec<u8>) -> Option<Vec<u8>> {
 pub(super) struct Job {
     work: Work,
     done: oneshot::Sender<Written>,
+    /// The memory of the work.
+    memory: Option<OwnedSemaphorePermit>,
 }
 
 /// Takes work. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Writer(mpsc::Sender<Job>);
+pub(super) struct Writer {
+    jobs: mpsc::Sender<Job>,
+    /// The memory of requests and responses, in KiB.
+    memory: Arc<Semaphore>,
+}
 
 /// A response that will be written.
 pub(super) struct Pending(oneshot::Receiver<Written>);
@@ -125,17 +142,26 @@ impl Pending {
     }
 }
 
-pub(super) fn channel() -> (Writer, mpsc::Receiver<Job>) {
+pub(super) fn channel(memory: Arc<Semaphore>) -> (Writer, mpsc::Receiver<Job>) {
     let (sender, jobs) = mpsc::channel(MAX_BATCH);
-    (Writer(sender), jobs)
+    (Writer { jobs: sender, memory }, jobs)
 }
 
 impl Writer {
     async fn hand_in(&self, work: Work) -> Pending {
         let (done, pending) = oneshot::channel();
+        let memory = self.charge(work.size());
         // If the writer has ended, `done` is dropped and the caller waits for its own end.
-        let _ = self.0.send(Job { work, done }).await;
+        let _ = self.jobs.send(Job { work, done, memory }).await;
         Pending(pending)
+    }
+
+    /// Charges work to the memory. It exists already, so it does not wait: it takes what is free, and no requests are read until there is
+    /// memory again.
+    fn charge(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let free = self.memory.available_permits();
+        let size = u32::try_from((bytes / 1024).min(free)).unwrap_or(u32::MAX);
+        self.memory.clone().try_acquire_many_owned(size).ok()
     }
 
     /// Hands a response in. Responses are written in the order in which they are handed in.
@@ -278,14 +304,9 @@ async fn gather(jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>) {
 
 /// How many of the jobs, from the first one on, go into one transaction: as many as keep it small, but at least one.
 fn transaction_length(jobs: &[Job]) -> usize {
-    let size = |job: &Job| match &job.work {
-        Work::Respond(response) => response.payload.as_ref().map_or(0, Vec::len),
-        Work::Dead { fields, .. } => fields.iter().map(|(_, value)| value.len()).sum(),
-        Work::Acknowledge(_) => 0,
-    };
     let mut bytes = 0_usize;
     let fits = jobs.iter().take_while(|job| {
-        bytes = bytes.saturating_add(size(job));
+        bytes = bytes.saturating_add(job.work.size());
         bytes <= MAX_BATCH_BYTES
     });
     fits.count().max(1)
@@ -354,7 +375,7 @@ impl Link {
     async fn settle(&mut self, jobs: Vec<Job>, replies: Replies) {
         let mut replies = replies.into_iter();
         let mut refused = Vec::new();
-        for Job { work, done } in jobs {
+        for Job { work, done, memory } in jobs {
             let written = match work {
                 Work::Acknowledge(_) => Written::Yes,
                 Work::Dead { .. } => {
@@ -366,7 +387,7 @@ impl Link {
                 Work::Respond(response) => match replies.next() {
                     Some(Ok(Value::Nil)) => Written::ClientIsGone,
                     Some(Err(error)) => {
-                        refused.push((response, error));
+                        refused.push((response, error, memory));
                         Written::ClientIsGone
                     }
                     Some(Ok(_)) | None => Written::Yes,
@@ -374,16 +395,16 @@ impl Link {
             };
             let _ = done.send(written);
         }
-        for (response, error) in refused {
+        for (response, error, memory) in refused {
             if let Some(work) = unwritable(response, &error) {
                 let (done, _) = oneshot::channel();
-                Box::pin(self.finish(vec![Job { work, done }])).await;
+                Box::pin(self.finish(vec![Job { work, done, memory }])).await;
             }
         }
     }
 
     /// Ends a job that Redis refuses.
-    async fn give_up(&mut self, Job { work, done }: Job, error: &RedisError) {
+    async fn give_up(&mut self, Job { work, done, memory }: Job, error: &RedisError) {
         let instead = match work {
             Work::Respond(response) => unwritable(response, error),
             Work::Dead { id, reason, .. } => {
@@ -396,7 +417,7 @@ impl Link {
             }
         };
         match instead {
-            Some(work) => Box::pin(self.finish(vec![Job { work, done }])).await,
+            Some(work) => Box::pin(self.finish(vec![Job { work, done, memory }])).await,
             None => drop(done.send(Written::ClientIsGone)),
         }
     }
@@ -454,7 +475,7 @@ mod tests {
         let reply = ReplyTo { stream: (*b"s").into(), correlation: (*b"c").into(), is_live: false };
         let job = |size: usize| {
             let work = Work::Respond(Response::last(&reply, vec![0; size], None));
-            Job { work, done: oneshot::channel().0 }
+            Job { work, done: oneshot::channel().0, memory: None }
         };
         let half = MAX_BATCH_BYTES / 2;
         assert_eq!(transaction_length(&[job(half), job(half), job(1)]), 2);
@@ -463,8 +484,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn responses_that_wait_use_the_memory_of_requests() {
+        let memory = Arc::new(Semaphore::new(10));
+        let (writer, mut jobs) = channel(memory.clone());
+        let reply = ReplyTo { stream: (*b"s").into(), correlation: (*b"c").into(), is_live: false };
+        let respond =
+            async |size: usize| drop(writer.send(Response::last(&reply, vec![0; size], None)).await);
+        respond(4 * 1024).await;
+        assert_eq!(memory.available_permits(), 6);
+        respond(1024 * 1024).await;
+        assert_eq!(memory.available_permits(), 0);
+        drop((jobs.recv().await, jobs.recv().await));
+        assert_eq!(memory.available_permits(), 10);
+    }
+
+    #[tokio::test]
     async fn responses_that_are_almost_ready_share_a_transaction() {
-        let (writer, mut jobs) = channel();
+        let (writer, mut jobs) = channel(Arc::new(Semaphore::new(0)));
         let first = EntryId::from("1-0");
         writer.hand_in(Work::Acknowledge(first)).await;
         let mut batch = Vec::new();

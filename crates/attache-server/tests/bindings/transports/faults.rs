@@ -52,6 +52,124 @@ async fn half_a_line_and_then_silence_is_an_error_and_the_end_of_the_connection(
 }
 
 #[tokio::test]
+async fn half_a_line_over_a_unix_socket_and_then_silence_is_an_error_and_harms_no_other() {
+    // The connection would be closed for its silence later.
+    let mut server = impatient(|options| options.header_timeout = Duration::from_secs(60)).await;
+    let mut stream = server.connect_unix().await;
+    stream.write_all(br#"{"jsonrpc": "2.0", "id": 1, "#).await.unwrap();
+    still_answers(&mut server).await;
+    let error = last_line(stream).await;
+    assert!(error["error"]["message"].as_str().unwrap().contains("did not arrive within"), "{error}");
+}
+
+/// A call of the envelope over HTTP/2, with this body.
+fn envelope_call(server: &Everywhere, name: &str, body: reqwest::Body) -> reqwest::RequestBuilder {
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    envelope_call_with(&client, server, name, body)
+}
+
+fn envelope_call_with(
+    client: &reqwest::Client,
+    server: &Everywhere,
+    name: &str,
+    body: reqwest::Body,
+) -> reqwest::RequestBuilder {
+    let url = format!("http://{}/iac_code.a2a.transports.proto.A2AJsonRpc/{name}", server.address);
+    client.post(url).header("content-type", "application/grpc").header("te", "trailers").body(body)
+}
+
+/// The message of a call that has this request.
+fn envelope_of(request: &Value) -> reqwest::Body {
+    use prost::Message as _;
+    let payload = request.to_string().into();
+    let message = attache_grpc::envelope::JsonRpcEnvelope { payload, r#final: true }.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], &message].concat().into()
+}
+
+#[tokio::test]
+async fn half_an_envelope_and_then_silence_is_an_error_and_harms_no_other() {
+    let mut server = impatient(|_| {}).await;
+    let begun = futures::stream::iter([Ok::<_, std::io::Error>(vec![0, 0, 0, 0, 100, 10, 98, b'{'])]);
+    let body = reqwest::Body::wrap_stream(begun.chain(futures::stream::pending()));
+    let call = tokio::spawn(envelope_call(&server, "Send", body).send());
+    still_answers(&mut server).await;
+    let response = soon(call).await.unwrap().unwrap();
+    let status = response.headers().get("grpc-status").expect("a status").to_str().unwrap().to_owned();
+    assert_ne!(status, "0", "{response:?}");
+}
+
+#[tokio::test]
+async fn a_reader_of_an_envelope_stream_that_stops_holds_up_no_other_on_its_connection() {
+    let server = everywhere(Server::new(agent_fn(flood))).await;
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let open = async || {
+        let mut turn = request("turn", "SendStreamingMessage", send("go"));
+        turn.as_object_mut().unwrap().remove("headers");
+        let call = envelope_call_with(&client, &server, "Stream", envelope_of(&turn));
+        soon(call.send()).await.unwrap()
+    };
+    let stopped = open().await;
+    let read = soon(open().await.bytes()).await.unwrap();
+    assert!(read.len() > 64 * 64 * 1024, "{}", read.len());
+    let rest = soon(stopped.bytes()).await.unwrap();
+    assert_eq!(rest.len() / (64 * 1024), read.len() / (64 * 1024), "what was not read is still there");
+}
+
+#[tokio::test]
+async fn an_envelope_client_that_is_gone_gives_back_what_its_stream_used() {
+    let mut server = everywhere(player().options(|options| options.max_requests = 1)).await;
+    let mut turn = request("turn", "SendStreamingMessage", send("wait"));
+    turn.as_object_mut().unwrap().remove("headers");
+    let mut stream = soon(envelope_call(&server, "Stream", envelope_of(&turn)).send()).await.unwrap();
+    soon(stream.chunk()).await.unwrap().expect("the stream has begun");
+    let mut other = server.wire(Transport::Http).await;
+    let refused = ask(&mut *other, request("1", "ListTasks", json!({}))).await;
+    assert!(refused["error"].is_object(), "a stream counts as a request: {refused}");
+    drop(stream);
+    let listed = soon(async {
+        loop {
+            let listed = ask(&mut *other, request("1", "ListTasks", json!({}))).await;
+            if listed["error"].is_null() {
+                return listed;
+            }
+        }
+    })
+    .await;
+    assert_eq!(listed["result"]["tasks"][0]["status"]["state"], "TASK_STATE_WORKING", "{listed}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_ends_with_its_error() {
+    let loud = agent_fn(|turn: Turn| async move { turn.complete().await });
+    let named = attache_server::NamedAgent::new(loud);
+    let server = player().agent("loud", named).unwrap().options(|it| it.max_streams_per_connection = 1);
+    let server = everywhere(server).await;
+    let mut lines = BufReader::new(server.connect_unix().await);
+    for headers in [json!("none"), json!({"agent": "quiet"}), json!({"A2A-Version": "9.9"})] {
+        let mut turn = request("turn", "SendStreamingMessage", send("hello"));
+        turn["headers"] = headers.clone();
+        lines.get_mut().write_all(format!("{turn}\n").as_bytes()).await.unwrap();
+        let mut line = String::new();
+        soon(lines.read_line(&mut line)).await.unwrap();
+        let error: Value = serde_json::from_str(&line).unwrap();
+        assert!(error["error"].is_object() && error["final"] == true, "{headers}: {error}");
+    }
+    // The connection is used by one request, so that the next one is refused.
+    for id in ["one", "two"] {
+        let turn = request(id, "SendStreamingMessage", send("wait"));
+        lines.get_mut().write_all(format!("{turn}\n").as_bytes()).await.unwrap();
+    }
+    let mut line = String::new();
+    while !line.contains(r#""id":"two""#) {
+        line.clear();
+        soon(lines.read_line(&mut line)).await.unwrap();
+    }
+    assert!(line.contains("concurrent requests") && line.contains(r#""final":true"#), "{line}");
+}
+
+#[tokio::test]
 async fn half_a_websocket_message_and_then_silence_is_the_end_of_the_connection() {
     let mut server = impatient(|_| {}).await;
     let mut socket = server.websocket("/ws", &[]).await;

@@ -178,3 +178,28 @@ async fn a_wrong_credential_is_one_audit_line_that_names_the_transport_and_not_t
         assert_eq!(lines, [denied(transport, "anonymous", "an unknown credential", 401)], "{transport:?}");
     }
 }
+
+#[tokio::test]
+async fn requests_with_unusable_headers_are_limited_and_audited_like_others() {
+    for transport in [Transport::Unix, Transport::Lines, Transport::WebSocket] {
+        let ear = Ear::new();
+        let mut server = everywhere(server(Access::Bearer).options(|options| {
+            options.limits.limit_loopback = true;
+            options.limits.requests_per_second_per_address = NonZeroU32::new(1);
+            options.limits.burst_per_address = NonZeroU32::new(BURST).unwrap();
+        }))
+        .await;
+        let mut wire = server.wire(transport).await;
+        let mut codes = Vec::new();
+        while codes.last() != Some(&-32052) {
+            let mut unusable = request("1", "ListTasks", json!({}));
+            unusable["headers"] = json!("Bearer s3cret");
+            let refused = ask(&mut *wire, unusable).await;
+            assert!(!refused.to_string().contains("s3cret"), "{transport:?}: {refused}");
+            codes.push(refused["error"]["code"].as_i64().unwrap());
+        }
+        assert_eq!(codes[0], -32600, "{transport:?}: {codes:?}");
+        let lines = audited(&ear);
+        assert!(lines.len() == 1 && lines[0].contains("requests per second"), "{transport:?}: {lines:?}");
+    }
+}

@@ -4,6 +4,7 @@
 
 mod card;
 mod faults;
+mod forwarding;
 mod limits;
 mod listeners;
 mod matrix;

@@ -149,3 +149,23 @@ async fn a_request_that_is_not_json_rpc_is_an_error_and_harms_no_other() {
         assert!(answer["result"]["task"].is_object(), "{transport:?}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_stream_that_its_client_does_not_want_any_more_ends_and_its_task_goes_on() {
+    for transport in [Transport::Unix, Transport::Lines, Transport::WebSocket] {
+        let mut server = everywhere(player()).await;
+        let mut wire = server.wire(transport).await;
+        wire.send(request("turn", "SendStreamingMessage", send("wait"))).await;
+        let task = first(&mut *wire, "turn").await["result"]["task"]["id"].clone();
+        let cancel = |id: &str| json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}});
+        wire.send(cancel("another")).await;
+        wire.send(cancel("turn")).await;
+        let mut last = soon(wire.next()).await.expect("the connection stays open");
+        while !last.last {
+            last = soon(wire.next()).await.expect("the connection stays open");
+        }
+        assert!(last.is_end() && last.payload["id"] == "turn", "{transport:?}: {last:?}");
+        let found = ask(&mut *wire, request("get", "GetTask", json!({"id": task}))).await;
+        assert_eq!(found["result"]["status"]["state"], "TASK_STATE_WORKING", "{transport:?}: {found}");
+    }
+}

@@ -220,3 +220,17 @@ async fn it_is_there_in_an_application_around_the_server() {
 fn request_of(params: serde_json::Value) -> serde_json::Value {
     request("1", "SendMessage", params)
 }
+
+#[tokio::test]
+async fn an_idempotency_key_is_never_that_of_a_whole_connection() {
+    let server = everywhere(player()).await;
+    let offered = format!("a2a, a2a.header.idempotency-key.{}", URL_SAFE_NO_PAD.encode("k"));
+    let mut wire = WebSocketWire(server.websocket("/ws", &[("sec-websocket-protocol", &offered)]).await);
+    ask(&mut wire, json!({"headers": {"Idempotency-Key": "k", "Last-Event-ID": "7"}})).await;
+    let mut tasks = Vec::new();
+    for text in ["hello", "good day"] {
+        let answer = ask(&mut wire, request(text, "SendMessage", send(text))).await;
+        tasks.push(answer["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned());
+    }
+    assert_ne!(tasks[0], tasks[1]);
+}

@@ -132,7 +132,9 @@ async fn a_preferred_transport_is_taken_from_the_card() {
 async fn a_proxy_connects_any_two_transports() {
     let (agent, home) = (echo().await, Home::new());
     let folder = tempfile::tempdir().expect("a folder");
-    let targets = [vec![agent.url.clone()], transports(&agent).to_vec()].concat();
+    let first = format!("unix:{}", folder.path().join("first.sock").display());
+    let _first = RunningProxy::start(&[&first], &agent.url).await;
+    let targets = [vec![agent.url.clone(), first], transports(&agent).to_vec()].concat();
     for (number, target) in targets.iter().enumerate() {
         let socket = format!("unix:{}", folder.path().join(format!("{number}.sock")).display());
         let mut proxy = RunningProxy::start(&["127.0.0.1:0", &socket], target).await;
@@ -188,6 +190,10 @@ async fn a_proxy_does_not_listen_for_other_machines_unless_that_is_wanted() {
     let ran = Home::new().run(&["proxy", "--listen", "0.0.0.0:0", "http://127.0.0.1:1"]).await;
     assert_eq!(ran.code, Some(2), "{ran}");
     assert!(ran.stderr.contains("--insecure"), "{ran}");
+    let redis = "redis://:s3cret@192.0.2.1:6379";
+    let ran = Home::new().run(&["proxy", "--redis", redis, "http://127.0.0.1:1"]).await;
+    assert_eq!(ran.code, Some(2), "{ran}");
+    assert!(ran.stderr.contains("--insecure") && !ran.stderr.contains("s3cret"), "{ran}");
 }
 
 #[tokio::test]
