@@ -5,6 +5,7 @@ It speaks the JSON protocol of programs: one object per line, in both directions
 
 import base64
 import json
+import os
 import sys
 import time
 
@@ -49,7 +50,13 @@ elif command == "recall":
     said = [part["text"] for earlier in message["history"] if earlier["role"] == "ROLE_USER" for part in earlier["parts"]]
     write({"type": "status", "text": "You said: " + ", ".join(said)})
 elif command == "where":
-    write({"type": "status", "text": message["workspace"]})
+    write({"type": "status", "text": os.getcwd()})
+elif command == "think":
+    write({"type": "thinking", "text": "ü" * int(words[1])})
+elif command == "list":
+    use_tool("call-4", "list_files", {"path": "."}, "\n".join(sorted(os.listdir())))
+elif command == "print":
+    use_tool("call-5", "bash", {"command": "cat"}, "ü" * int(words[1]))
 elif command == "generate":
     write({"type": "thinking", "text": "A VPC needs a CIDR block."})
     # The server takes the file out of the result, and stores it.

@@ -93,12 +93,54 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("attache.service");
         std::fs::write(&file, unit).unwrap();
+        let drop_in = folder.path().join("attache.service.d");
+        std::fs::create_dir(&drop_in).unwrap();
+        std::fs::copy(run::root().join("deploy/node.conf"), drop_in.join("node.conf")).unwrap();
         let Ok(checked) = Command::new("systemd-analyze").arg("verify").arg(&file).output() else {
             // Without systemd there is nothing to check with.
             return;
         };
         let problems = String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.success() && problems.is_empty(), "{problems}");
+    }
+
+    #[test]
+    fn the_drop_in_for_node_changes_what_the_unit_forbids() {
+        let deploy = run::root().join("deploy");
+        let read = |name: &str| std::fs::read_to_string(deploy.join(name)).unwrap();
+        assert!(read("attache.service").lines().any(|line| line == "MemoryDenyWriteExecute=yes"));
+        assert!(read("node.conf").lines().any(|line| line == "MemoryDenyWriteExecute=no"));
+    }
+
+    /// What a registry asks for, and what `cargo publish` refuses to be without.
+    #[test]
+    fn every_crate_can_be_published() {
+        let mut crates = 0;
+        for entry in std::fs::read_dir(run::root().join("crates")).unwrap() {
+            let path = entry.unwrap().path().join("Cargo.toml");
+            let manifest = std::fs::read_to_string(&path).unwrap();
+            for key in ["description = ", "license.", "readme.", "keywords.", "categories.", "authors."] {
+                assert!(manifest.lines().any(|line| line.starts_with(key)), "{}: `{key}`", path.display());
+            }
+            crates += 1;
+        }
+        assert!(crates > 10, "{crates}");
+        let mut metadata = Command::new(env!("CARGO"));
+        metadata
+            .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+            .current_dir(run::root());
+        let metadata = metadata.output().unwrap();
+        let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+        for package in metadata["packages"].as_array().unwrap() {
+            let is_published = package["publish"].is_null();
+            for dependency in package["dependencies"].as_array().unwrap() {
+                let is_own = dependency["path"].is_string();
+                // Cargo leaves out what only tests need, unless it has a version.
+                if is_published && is_own && dependency["kind"] != "dev" {
+                    assert_eq!(dependency["req"], "^0.1.0", "{}: {}", package["name"], dependency["name"]);
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,15 +9,16 @@
 //! - [`model`] passes messages to a language model.
 //! - [`program`] runs a program on this machine for each message.
 //! - [`router`] passes each message to one of several agents.
-//! - [`AgentCredentials`] holds the credentials that both modules send to other agents.
+//! - [`AgentCredentials`] holds the credentials that [`remote`], [`delegation`] and [`gateway`] send to other agents.
 //!
 //! Further agents belong here, each in its own module.
 //!
 //! # Why this crate depends on `attache-iii`
 //!
-//! An imported skill is a function of an engine, and workers delegate by calling functions of an engine. So both modules need the
-//! types of the engine: [`FunctionInfo`](attache_iii::FunctionInfo) and [`CallError`](attache_iii::CallError). With types of its own
-//! in this crate, each command would have to convert them, since `attache-iii` cannot implement a trait of a later crate.
+//! An imported skill is a function of an engine, and workers delegate by calling functions of an engine. So [`remote`] and
+//! [`delegation`] need the types of the engine: [`FunctionInfo`](attache_iii::FunctionInfo) and [`CallError`](attache_iii::CallError).
+//! With types of its own in this crate, each command would have to convert them, since `attache-iii` cannot implement a trait of a later
+//! crate.
 //!
 //! The rest of the engine is behind [`FunctionHost`], which registers a function. It is implemented for the embedded engine and for a
 //! worker. Agents that need no engine must not use `attache-iii`, except for its check of payloads against schemas.

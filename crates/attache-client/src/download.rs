@@ -3,7 +3,7 @@
 //! A card or a part can name any address. Credentials are sent only to the origin of the agent's address and to trusted origins, as for every
 //! other request. Content is read piece by piece and is never held in memory as a whole.
 
-use attache_protocol::{ErrorKind, Operation};
+use attache_protocol::{ErrorKind, Operation, TaskId};
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_RANGE, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -38,6 +38,16 @@ impl Client {
         let is_web = |url: &Url| matches!(url.scheme(), "http" | "https");
         let checked = |url: Url| self.options().trusted_origins.check_credentials(&agent.card_url, &url);
         Url::parse(url).ok().filter(is_web).is_some_and(|url| checked(url).is_ok())
+    }
+
+    /// The HTTP address of content whose URL is a file of the agent's machine: `/artifacts/TASK/ID` at the agent's own server.
+    ///
+    /// Servers that give `file:` URLs to their clients answer there as well. The path of such a file ends in the id of the content and the
+    /// name of the file. `None` if the URL has another form, or if the card was not read over HTTP.
+    pub fn address_of_file(&self, task: &TaskId, url: &str) -> Option<String> {
+        let agent = self.transport().agent;
+        let id = content_id(url)?;
+        served_at(&agent.card_url, agent.endpoint.tenant.as_deref(), task, &id).map(Into::into)
     }
 
     /// Begins to download the content of a part, from the URL in the part.
@@ -171,6 +181,29 @@ impl Download {
     }
 }
 
+/// The id of stored content, if this is the URL of its file: a hash, a dot, and eight digits.
+fn content_id(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok().filter(|url| url.scheme() == "file")?;
+    let id = url.path_segments()?.rev().nth(1)?;
+    let (hash, tag) = id.split_once('.')?;
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (hash.len() == 64 && tag.len() == 8 && is_hex(hash) && is_hex(tag)).then(|| id.to_owned())
+}
+
+/// Where the server of a card has the content of a task.
+fn served_at(card: &Url, tenant: Option<&str>, task: &TaskId, id: &str) -> Option<Url> {
+    let mut url = Some(card.clone()).filter(|card| matches!(card.scheme(), "http" | "https"))?;
+    let base = card.path().split_once("/.well-known/").map_or("", |(base, _)| base);
+    url.set_query(None);
+    url.set_path(base);
+    // Each segment is escaped as a whole.
+    url.path_segments_mut().ok()?.pop_if_empty().extend(["artifacts", task.as_str(), id]);
+    if let Some(tenant) = tenant.filter(|tenant| !tenant.is_empty()) {
+        url.query_pairs_mut().append_pair("tenant", tenant);
+    }
+    Some(url)
+}
+
 fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
@@ -186,6 +219,35 @@ fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_of_stored_content_is_served_beside_the_card() {
+        let id = format!("{}.0a1b2c3d", "9f".repeat(32));
+        let url = |name: &str| format!("file:///var/lib/attache/tasks.db-artifacts/tasks/t/{id}/{name}");
+        assert_eq!(content_id(&url("a%20b.yml")), Some(id.clone()));
+        for other in [
+            "file:///etc/passwd".to_owned(),
+            url("a/b"),
+            url("").replace("file:", "http:"),
+            url("a").replace(".0a1b2c3d", ".0A1B2C3D"),
+            "attache-artifact:x".to_owned(),
+        ] {
+            assert_eq!(content_id(&other), None, "{other}");
+        }
+        for (card, tenant, expected) in [
+            ("http://a.example/.well-known/agent-card.json", None, "http://a.example/artifacts/t%2F1/ID"),
+            (
+                "https://a.example/x/agents/one/.well-known/agent.json?a=b",
+                Some("b c"),
+                "https://a.example/x/agents/one/artifacts/t%2F1/ID?tenant=b+c",
+            ),
+            ("http://a.example/card.json", Some(""), "http://a.example/artifacts/t%2F1/ID"),
+        ] {
+            let url = served_at(&Url::parse(card).unwrap(), tenant, &"t/1".into(), "ID");
+            assert_eq!(url.as_ref().map(Url::as_str), Some(expected));
+        }
+        assert_eq!(served_at(&Url::parse("unix:/run/a.sock").unwrap(), None, &"t".into(), "ID"), None);
+    }
 
     #[test]
     fn the_position_of_a_part_is_read() {

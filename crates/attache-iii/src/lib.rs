@@ -5,7 +5,7 @@
 //! - [`Functions`] is the common interface of both: calls, and the list of functions.
 //! - [`Gateway`] is the agent whose skills are those functions, and [`exposure`] decides which of them.
 //! - [`StateStore`] keeps tasks in the state of an engine.
-//! - [`serve_through`] puts a surface behind the HTTP of an engine.
+//! - [`serve_through`] answers the HTTP requests of an engine with a service, for which it registers routes there.
 
 #[cfg(feature = "cli")]
 mod args;

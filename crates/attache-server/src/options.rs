@@ -81,9 +81,15 @@ impl Paths {
     }
 
     /// The rest of a path of the HTTP+JSON binding for 0.3, such as `/message:send`.
+    ///
+    /// Where the binding is at the root, `/v1` belongs to 0.3 too: servers of 0.3 have it there, and clients know the path without a card.
     pub(crate) fn below_http_json_v0_3<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let below = path.strip_prefix(self.http_json_v0_3_prefix()?)?.strip_prefix(V0_3_SUFFIX)?;
-        below.starts_with('/').then_some(below)
+        let own = self.http_json_v0_3_prefix()?;
+        let root = self.http_json_prefix().filter(|prefix| prefix.is_empty());
+        [own].into_iter().chain(root).find_map(|prefix| {
+            let below = path.strip_prefix(prefix)?.strip_prefix(V0_3_SUFFIX)?;
+            below.starts_with('/').then_some(below)
+        })
     }
 
     /// The prefix of the HTTP+JSON binding, without a slash at the end.

@@ -74,13 +74,14 @@ impl Route {
         if card.publishes_keys_at(path) {
             return Self::Keys;
         }
-        let is_jsonrpc = || paths.jsonrpc.iter().any(|own| is_same_path(own, path));
+        let is_jsonrpc = paths.jsonrpc.iter().any(|own| is_same_path(own, path));
         if let Some(own) = &paths.websocket
-            && (is_same_path(own, path) || upgrades && is_jsonrpc())
+            // Where both have a path, a request that does not ask for a connection is one of JSON-RPC.
+            && (is_jsonrpc && upgrades || !is_jsonrpc && is_same_path(own, path))
         {
             return Self::WebSocket;
         }
-        if paths.jsonrpc.iter().chain(&paths.oldest).any(|own| is_same_path(own, path)) {
+        if is_jsonrpc || paths.oldest.iter().any(|own| is_same_path(own, path)) {
             return Self::JsonRpc;
         }
         #[cfg(feature = "grpc")]

@@ -221,6 +221,13 @@ impl ResolvedSettings {
 }
 
 impl CardOverrides {
+    /// The skill that stands for a whole agent, unless the operator names other skills.
+    pub(crate) fn whole(&self, skill: AgentSkill) -> Vec<AgentSkill> {
+        let named = &self.settings.skills;
+        let is_replaced = !named.is_empty() && named.iter().all(|named| named.id != skill.id);
+        if is_replaced { Vec::new() } else { vec![skill] }
+    }
+
     /// Changes a card of the agent.
     pub(crate) fn apply(&self, card: &mut AgentCard) {
         let Self {
@@ -311,6 +318,22 @@ mod tests {
 
     fn overrides(settings: Card) -> CardOverrides {
         CardOverrides { settings, ..CardOverrides::default() }
+    }
+
+    #[test]
+    fn the_skill_of_a_whole_agent_is_there_unless_the_operator_names_others() {
+        let skills = |ids: &[&str]| {
+            let skills = ids.iter().map(|id| json!({"id": id})).collect();
+            let skills = serde_json::from_value(serde_json::Value::Array(skills)).unwrap();
+            let mut card = AgentCard::new("words", "d");
+            let overrides = overrides(Card { skills, ..Card::default() });
+            card.skills = overrides.whole(AgentSkill::new("words", "words"));
+            overrides.apply(&mut card);
+            card.skills.into_iter().map(|skill| skill.id).collect::<Vec<_>>()
+        };
+        assert_eq!(skills(&[]), ["words"]);
+        assert_eq!(skills(&["count"]), ["count"]);
+        assert_eq!(skills(&["count", "words"]), ["words", "count"]);
     }
 
     #[test]

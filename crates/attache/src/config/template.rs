@@ -1,19 +1,24 @@
 //! The file that `attache config init` writes: every setting with its description and its default, commented out.
 //!
-//! It is made from the declarations, so a new setting is in it by itself. Settings without a default have an example from
-//! [`EXAMPLES`], and say so.
+//! It is made from the declarations, so a new setting is in it by itself. Defaults of flags are declared with them. Those of the other
+//! settings are in [`DEFAULTS`], and a test compares each of them with what the server does without the setting. Settings without a default
+//! have an example from [`EXAMPLES`], and say so.
+
+mod values;
 
 use std::fmt::Write;
 
 use clap::{Arg, Command};
 
+use self::values::{DEFAULTS, EXAMPLES};
 use super::declare::{self, Row, Sense};
 
 const INTRODUCTION: &str = "\
 # The settings of `attache serve`.
 #
 # Each line that begins with `#` and a key is a setting: remove the `#` to set it. Its value is the default, unless the
-# comment says that it is not set and that the value is an example.
+# comment says that it is not set and that the value is an example. After `Default:` it is what holds without the setting,
+# where its section is used.
 #
 # `attache serve` reads `attache.yml` in the working directory, or the file that `--config` names. `attache config check`
 # checks a file, and `attache config show` prints each value and its source. `${NAME}` in a value is replaced by the
@@ -23,231 +28,11 @@ const INTRODUCTION: &str = "\
 /// What stands before an example.
 const NOT_SET: &str = "Not set. Example:";
 
+/// What stands before a default that no flag has.
+const DEFAULT: &str = "Default:";
+
 /// The width that descriptions are wrapped at.
 const WIDTH: usize = 110;
-
-/// Examples for settings without a default. A setting without an example is left empty.
-const EXAMPLES: &[(&str, &str)] = &[
-    ("base-url", "https://agents.example.com"),
-    ("store", "sqlite:/var/lib/attache/tasks.db"),
-    ("keyring", "/var/lib/attache/keyring.json"),
-    ("allowed-hosts", "[agents.internal]"),
-    ("cors.origins", "[https://app.example.com]"),
-    (
-        "auth",
-        r#"
-  require: any                        # all: a caller shows one credential of each kind
-  bearer:
-    - { name: alice, token: "${ALICE_TOKEN}", scopes: [quote], tier: partner }
-    - { name: bob, token-file: /run/secrets/bob }
-  api-key:
-    - { name: ci, key: "${CI_KEY}", in: header, header: X-API-Key }
-    - { name: page, key: "${PAGE_KEY}", in: query, query: key }
-  basic:
-    - { name: ops, password: "${OPS_PASSWORD}" }
-  jwt:
-    - issuer: https://login.example.com/
-      audience: attache               # or a list
-      jwks: https://login.example.com/jwks.json  # found through the issuer's OpenID configuration if not set
-      algorithms: [ES256, RS256]
-      principal-claim: sub
-      scopes-claim: scope
-      tier-claim: tier
-  mtls:
-    - { name: billing, san: billing.internal, scopes: [quote] }
-  unix:
-    - { name: ops, uid: 1000 }"#,
-    ),
-    ("signing.keys", "/var/lib/attache/keys.json"),
-    ("signing.secret", "\"${CARD_SECRET}\""),
-    ("signing.secret-file", "/run/secrets/card"),
-    ("tls.certificate", "/etc/attache/server.pem"),
-    ("tls.key", "/etc/attache/server.key"),
-    ("tls.client-ca", "/etc/attache/clients.pem"),
-    ("limits.burst", "1000"),
-    ("limits.burst-per-address", "2000"),
-    ("limits.trusted-proxies", "[10.0.0.0/8]"),
-    ("push.secret", "\"${PUSH_SECRET}\""),
-    ("push.secret-file", "/run/secrets/push"),
-    ("push.allow-networks", "[10.1.0.0/16]"),
-    ("keep.for", "30d"),
-    ("keep.tasks", "1000"),
-    ("artifacts.directory", "/var/lib/attache/artifacts"),
-    ("artifacts.keep", "7d"),
-    ("functions.tier", "partner"),
-    ("functions.tiers", "[public, partner, internal]"),
-    ("functions.default", "agent::chat"),
-    ("compat", "iac-code"),
-    ("log.file", "/var/log/attache.log"),
-    ("contexts.busy", "queue"),
-    ("contexts.queue-limit", "16"),
-    ("contexts.idle", "30m"),
-    ("contexts.max", "1024"),
-    ("contexts.end-state", "completed"),
-    ("workspaces", "[/srv/projects]"),
-    ("input.text-types", "[text/x-log]"),
-    ("input.media-types", "[image/png, image/jpeg]"),
-    ("input.max-text", "1MiB"),
-    ("input.max-data", "1MiB"),
-    ("input.max-media", "5MiB"),
-    ("input.max-file", "25MiB"),
-    ("input.max-total", "64MiB"),
-    ("input.fetch-urls", "false"),
-    ("input.fetch-networks", "[10.1.0.0/16]"),
-    ("program.command", "[./agent.py, --fast]"),
-    ("program.protocol", "text"),
-    ("program.directory", "/srv/agent"),
-    ("program.environment", "{ MODE: fast, KEY: \"${AGENT_KEY}\" }"),
-    ("program.pass-environment", "[SSL_CERT_FILE]"),
-    ("program.timeout", "10m"),
-    ("program.grace", "2s"),
-    ("program.idle", "30m"),
-    ("program.max-output", "16MiB"),
-    ("program.processes", "16"),
-    ("program.show-errors", "false"),
-    ("program.budget", "{ time: 1h, per: 1d }"),
-    ("model.url", "https://api.openai.com/v1"),
-    ("model.name", "gpt-4o-mini"),
-    ("model.key", "\"${OPENAI_API_KEY}\""),
-    ("model.key-file", "/run/secrets/model"),
-    ("model.system", "You answer questions about our shop."),
-    ("model.parameters", "{ temperature: 0.2, max_tokens: 500 }"),
-    ("model.tools", "[mcp:files, agent:research, functions]"),
-    ("model.images", "false"),
-    ("model.files", "[application/pdf, audio/wav]"),
-    ("model.max-context", "256KiB"),
-    ("model.tool-timeout", "1m"),
-    ("model.max-rounds", "16"),
-    ("model.retries", "3"),
-    ("model.silence", "2m"),
-    ("model.budget", "{ tokens: 100000, time: 1h, per: 1d }"),
-    ("acp.command", "npx @google/gemini-cli --acp"),
-    ("acp.workspace", "/srv/project"),
-    ("acp.data-directory", "/var/lib/attache/workspaces"),
-    ("acp.name", "coder"),
-    ("acp.description", "Writes code"),
-    ("acp.environment", "{ KEY: \"${AGENT_KEY}\" }"),
-    ("acp.pass-environment", "[GEMINI_API_KEY]"),
-    ("acp.auth-method", "gemini-api-key"),
-    ("acp.permissions", "ask"),
-    ("acp.permission-timeout", "10m"),
-    ("acp.terminal", "false"),
-    ("acp.show-thoughts", "false"),
-    ("acp.idle", "30m"),
-    ("acp.max-sessions", "64"),
-    ("acp.start-timeout", "2m"),
-    ("acp.timeout", "1h"),
-    ("acp.grace", "2s"),
-    ("acp.max-output", "16MiB"),
-    ("acp.max-line", "16MiB"),
-    ("acp.max-file", "1MiB"),
-    ("acp.max-context", "256KiB"),
-    ("mcp.command", "npx -y @modelcontextprotocol/server-everything"),
-    ("mcp.url", "https://tools.example.com/mcp"),
-    ("mcp.name", "Tools"),
-    ("mcp.description", "Useful tools"),
-    ("mcp.tools", "[echo, get-sum]"),
-    ("mcp.directory", "/srv/tools"),
-    ("mcp.environment", "{ KEY: \"${TOOLS_KEY}\" }"),
-    ("mcp.pass-environment", "[SSL_CERT_FILE]"),
-    ("mcp.grace", "2s"),
-    ("mcp.exclusive", "false"),
-    ("mcp.token", "\"${TOOLS_TOKEN}\""),
-    ("mcp.token-file", "/run/secrets/tools"),
-    ("mcp.headers", "{ X-Tenant: acme }"),
-    (
-        "mcp.oauth",
-        "{ server: https://auth.example.com, client-id: attache, client-secret: \"${CLIENT_SECRET}\" }",
-    ),
-    ("mcp.roots", "[/srv/files]"),
-    ("mcp.sampling", "{ url: https://api.openai.com/v1, name: gpt-4o-mini, key: \"${OPENAI_API_KEY}\" }"),
-    ("mcp.start-timeout", "1m"),
-    ("mcp.timeout", "10m"),
-    ("mcp.question-timeout", "10m"),
-    ("mcp.max-output", "16MiB"),
-    ("mcp.calls", "64"),
-    ("redis.url", "redis://127.0.0.1:6379/0"),
-    ("redis.password", "\"${REDIS_PASSWORD}\""),
-    ("redis.password-file", "/run/secrets/redis"),
-    ("redis.ca-file", "/etc/attache/redis-ca.pem"),
-    ("redis.request-stream", "attache:a2a:requests"),
-    ("idle-shutdown", "10m"),
-    ("redis.response-stream", "attache:a2a:responses"),
-    ("redis.consumer-group", "attache"),
-    ("redis.consumer-name", "server-1"),
-    ("redis.reply-prefix", "\"attache:a2a:responses:\""),
-    ("redis.dead-stream", "attache:a2a:requests:dead"),
-    ("redis.in-flight", "256"),
-    ("redis.streams", "256"),
-    ("redis.max-entry-size", "8MiB"),
-    ("redis.keep", "10000"),
-    ("redis.expire", "1h"),
-    ("redis.keep-dead", "1000"),
-    ("redis.claim-after", "60s"),
-    ("redis.max-deliveries", "5"),
-    ("redis.in-card", "true"),
-    ("redis.card-host", "redis.example.com:6379"),
-    ("remote.url", "https://old.example.com"),
-    ("remote.prefer", "[websocket, jsonrpc]"),
-    ("remote.redis", "redis://user:password@redis.example.com:6379"),
-    ("remote.refresh", "5m"),
-    ("remote.wait", "false"),
-    ("remote.timeout", "1h"),
-    ("remote.max-bytes", "64MiB"),
-    ("remote.show-ids", "false"),
-    ("remote.max-links", "10000"),
-    ("metadata-namespace", "attache"),
-    ("thinking-exposure", "[tool-trace, raw-thinking]"),
-    (
-        "permissions",
-        r#"
-  - { tool: "*", path: "**/.env", action: deny }
-  - { tool: "edit*", path: "src/**", action: allow }"#,
-    ),
-    ("permission-default", "ask"),
-    ("permission-timeout", "10m"),
-    ("required-extensions", "[https://example.com/ext/v1]"),
-    ("safe-mode", "remote"),
-    ("mask", "{ variables: [DATABASE_PASSWORD] }"),
-    ("router.default", "chat"),
-    (
-        "router.rules",
-        "[{ agent: books, keywords: [invoice, tax return] }, { agent: eyes, media-types: [image/*] }]",
-    ),
-    (
-        "agents",
-        r#"
-  words: { program: { command: ./count_words.py }, card: { description: Counts words } }
-  chat:
-    model: { url: https://api.openai.com/v1, name: gpt-4o-mini, key: "${OPENAI_API_KEY}" }
-    auth: { bearer: [{ name: alice, token: "${ALICE_TOKEN}" }] }  # only alice; otherwise as at the root
-    limits: { turns-per-caller: 4 }"#,
-    ),
-    ("card.name", "Example Functions"),
-    ("card.version", "1.2.0"),
-    ("card.icon-url", "https://example.com/icon.png"),
-    ("card.input-modes", "[text/plain, application/json]"),
-    ("card.output-modes", "[text/plain, application/json]"),
-    ("card.skills", "[{ id: quote, name: Quotes, description: Quotes prices, tags: [shop] }]"),
-    ("card.schemes", "{ bearer: bearerAuth }"),
-    ("engine.token", "\"${ENGINE_TOKEN}\""),
-    ("engine.token-file", "/run/secrets/engine"),
-    ("engine.connect", "[https://other.example.com]"),
-    ("delegation.allow-networks", "[10.2.0.0/16]"),
-    ("delegation.card-keys", "[/etc/attache/partners.json]"),
-    ("delegation.api-token", "\"${API_TOKEN}\""),
-    ("delegation.api-token-file", "/run/secrets/api"),
-    (
-        "delegation.agents",
-        r#"
-  - { url: https://other.example.com, bearer: "${OTHER_TOKEN}" }               # or: bearer-file
-  - { url: https://keys.example.com, api-key: "${KEY}", header: X-API-Key }    # or: api-key-file
-  - { url: https://names.example.com, basic: { name: ops, password: "${PASSWORD}" } }
-  - { url: https://host.example.com/agents/7, headers: { X-Tenant: acme, X-Token: "${SEVEN_TOKEN}" } }
-  - url: https://partner.example.com
-    oauth: { server: https://auth.partner.example.com, client-id: attache, client-secret: "${CLIENT_SECRET}", scopes: [tasks] }"#,
-    ),
-];
 
 /// The file.
 pub(crate) fn template() -> String {
@@ -297,8 +82,13 @@ fn write_setting(
     if let Some(default) = serve.and_then(|serve| default_of(serve, key)) {
         return writeln!(out, "{indent}#{name}: {default}");
     }
+    let of_key = |list: &'static [(&str, &'static str)]| list.iter().find(|(of, _)| *of == key);
+    if let Some((_, default)) = of_key(DEFAULTS) {
+        writeln!(out, "{indent}# {DEFAULT}")?;
+        return writeln!(out, "{indent}#{name}: {default}");
+    }
     writeln!(out, "{indent}# {NOT_SET}")?;
-    let example = EXAMPLES.iter().find(|(of, _)| *of == key).map_or("", |(_, example)| example);
+    let example = of_key(EXAMPLES).map_or("", |(_, example)| example);
     let mut lines = example.split('\n');
     let first = lines.next().map(|first| format!("{name}: {first}")).unwrap_or_default();
     writeln!(out, "{indent}#{}", first.trim_end())?;
@@ -345,7 +135,8 @@ fn quoted(text: &str) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::command::Command as Subcommand;
-    use crate::config::{DisplayValue, parse_arguments};
+    use crate::config::redis::redis_streams;
+    use crate::config::{ConfigFile, DisplayValue, parse_arguments};
 
     /// The file of the repository, which `attache config init -` prints.
     const IN_REPOSITORY: &str = include_str!("../../../../attache.example.yml");
@@ -368,7 +159,7 @@ pub(super) mod tests {
             match rest {
                 // An example goes on with lines that are indented.
                 Some(rest) if is_prose && !(is_example && rest.starts_with("  ")) => {
-                    is_example = rest.trim() == NOT_SET;
+                    is_example = [NOT_SET, DEFAULT].contains(&rest.trim());
                     out.push_str(line);
                 }
                 Some(_) if is_example && which == Which::Defaults => out.push_str(line),
@@ -422,9 +213,93 @@ pub(super) mod tests {
     fn each_example_is_for_a_setting_without_a_default() {
         let command = super::super::arguments();
         let serve = command.find_subcommand("serve").unwrap();
-        for (key, _) in EXAMPLES {
+        for (key, _) in EXAMPLES.iter().chain(DEFAULTS) {
             assert!(declare::described().iter().any(|(known, _)| known == key), "{key}");
             assert_eq!(default_of(serve, key), None, "{key}");
+        }
+        for (key, _) in DEFAULTS {
+            assert!(!EXAMPLES.iter().any(|(other, _)| other == key), "{key} has a default and an example");
+        }
+    }
+
+    /// What each section needs to be used.
+    const NEEDED: [(&str, &str); 6] = [
+        ("program", "command: ./agent.py"),
+        ("model", "url: https://models.example.com/v1, name: m"),
+        ("acp", "command: agent"),
+        ("mcp", "command: server"),
+        ("redis", "url: redis://127.0.0.1:6379/0"),
+        ("remote", "url: https://agents.example.com"),
+    ];
+
+    /// What a server with these settings does, as far as settings with a default decide it.
+    fn effect(text: &str) -> String {
+        let path = std::path::Path::new("attache.yml");
+        let mut file = ConfigFile::read(path, text, &|_| None, &|_| true, None);
+        let errors = std::mem::take(&mut file.errors);
+        assert!(errors.is_empty(), "{text}: {}", crate::command::Failure::all(errors));
+        let settings = file.settings;
+        let rules = settings.conversation(None).unwrap().rules();
+        let input = &rules.input;
+        let sizes = [input.max_text, input.max_data, input.max_media, input.max_file, input.max_total];
+        let program = settings.program.command.as_ref().map(|command| settings.program.options(command));
+        let model = &settings.model;
+        let options = model.options("https://models.example.com/v1", "m", None);
+        let limits = (options.max_context, options.max_rounds, options.max_retries);
+        let model = (limits, options.tool_timeout, options.silence, model.media_types());
+        let acp = settings.acp.options(None).ok();
+        let mcp = settings.mcp.options(None).ok().map(|options| {
+            let times =
+                [options.grace, options.start_timeout, options.call_timeout, options.question_timeout];
+            (times, options.exclusive, options.max_output, options.max_calls)
+        });
+        let redis = settings.redis.url.as_ref().map(|url| url.0.to_string());
+        let redis = redis_streams(redis.as_deref(), Some(&settings.redis)).unwrap();
+        let store = std::sync::Arc::new(attache::core::MemoryStore::default());
+        let remote = settings.remote.options(store, attache_agents::AgentCredentials::default(), None);
+        let remote = remote.ok().map(|options| {
+            let limits = (options.max_bytes, options.max_links);
+            (options.refresh, options.timeout, options.wait, options.show_remote_ids, limits)
+        });
+        let mut work = attache::core::Options::default();
+        settings.work_options(&mut work);
+        let conversations = (rules.contexts, sizes, input.fetch.is_some());
+        let others = (work.reports.namespace, settings.safe_mode.unwrap_or_default());
+        format!("{conversations:?} {program:?} {model:?} {acp:?} {mcp:?} {redis:?} {remote:?} {others:?}")
+    }
+
+    /// Another value of a setting with this default.
+    fn another(key: &str, default: &str) -> String {
+        match default {
+            "true" => "false".to_owned(),
+            "false" => "true".to_owned(),
+            "queue" => "reject".to_owned(),
+            "completed" => "input-required".to_owned(),
+            "ask" => "deny".to_owned(),
+            "remote" => "always".to_owned(),
+            "text" => "json".to_owned(),
+            "attache" if key == "metadata-namespace" => "iac_code".to_owned(),
+            name if name.starts_with("attache") => format!("{name}-2"),
+            number => format!("7{}", number.trim_start_matches(|digit: char| digit.is_ascii_digit())),
+        }
+    }
+
+    #[test]
+    fn each_value_that_is_labelled_as_a_default_holds_without_the_setting() {
+        for (key, default) in DEFAULTS {
+            let with = |value: Option<&str>| match key.split_once('.') {
+                None => effect(&value.map(|value| format!("{key}: {value}\n")).unwrap_or_default()),
+                Some((section, name)) => {
+                    let needed =
+                        NEEDED.iter().find(|(of, _)| *of == section).map(|(_, needed)| (*needed).to_owned());
+                    let set = value.map(|value| format!("{name}: {value}"));
+                    let all: Vec<_> = needed.into_iter().chain(set).collect();
+                    effect(&format!("{section}: {{ {} }}\n", all.join(", ")))
+                }
+            };
+            assert_eq!(with(Some(default)), with(None), "{key}: {default} is not the default");
+            let other = another(key, default);
+            assert_ne!(with(Some(&other)), with(None), "{key}: {other} has no effect that this test sees");
         }
     }
 

@@ -1,82 +1,32 @@
 //! The server in the place of iac-code: the requests and the table rows of its protocol reference.
 #![cfg(unix)]
 
+mod card;
+mod command;
+mod content;
+mod contexts;
+mod credentials;
 mod input;
 mod push;
+mod reports;
+mod requests;
+mod rest;
+mod support;
 mod transports;
 mod work;
+mod workspaces;
 
 use std::path::Path;
 
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
+use self::support::{
+    Server, contains, message, settings, settings_with, sha256, start, start_with, state, status,
+};
 use crate::home::Home;
 use crate::programs::has_python;
 use crate::support::Program;
-
-/// The example with paths of this machine.
-fn settings(home: &Home) -> String {
-    settings_with(home, "")
-}
-
-/// The same with further settings.
-fn settings_with(home: &Home, more: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let example = std::fs::read_to_string(root.join("examples/iac-code/attache.yml")).expect("it is there");
-    let agent = root.join("examples/iac-code/agent.py").display().to_string();
-    home.file("attache.yml", &(example.replace("examples/iac-code/agent.py", &agent) + more))
-}
-
-struct Server {
-    program: Program,
-    http: Client,
-}
-
-async fn start(home: &Home, environment: &[(&str, &str)]) -> Server {
-    start_with(home, environment, "").await
-}
-
-/// The same with further settings.
-async fn start_with(home: &Home, environment: &[(&str, &str)], more: &str) -> Server {
-    let file = settings_with(home, more);
-    let arguments = ["serve", "--config", &file, "--listen", "127.0.0.1:0"];
-    let (program, _) = Program::command_with(&arguments, environment).await;
-    Server { program, http: Client::new() }
-}
-
-impl Server {
-    async fn rpc(&self, method: &str, params: Value) -> Value {
-        let body = json!({"jsonrpc": "2.0", "id": "1", "method": method, "params": params});
-        let response =
-            self.http.post(format!("{}/", self.program.url)).header("A2A-Version", "1.0").json(&body);
-        response.send().await.unwrap().json().await.unwrap()
-    }
-
-    async fn send(&self, message: Value) -> Value {
-        self.rpc(
-            "SendMessage",
-            json!({"message": message, "configuration": {"acceptedOutputModes": ["text/plain"]}}),
-        )
-        .await
-    }
-}
-
-fn message(text: &str, more: Value) -> Value {
-    let mut message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]});
-    if let (Some(message), Some(more)) = (message.as_object_mut(), more.as_object()) {
-        message.extend(more.clone());
-    }
-    message
-}
-
-fn state(answer: &Value) -> &str {
-    answer["result"]["task"]["status"]["state"].as_str().unwrap_or_else(|| panic!("{answer}"))
-}
-
-fn status(answer: &Value) -> &str {
-    answer["result"]["task"]["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
-}
 
 #[tokio::test]
 async fn the_card_and_the_routes_are_those_of_the_reference() {

@@ -198,22 +198,43 @@ async fn a_thousand_requests_of_several_clients_are_answered_once_each() {
 }
 
 #[tokio::test]
-async fn the_settings_of_iac_code_answer_on_its_shared_stream() {
-    if !has_redis("requests::the_settings_of_iac_code_answer_on_its_shared_stream") {
+async fn the_example_of_iac_code_answers_on_its_shared_stream() {
+    let has_python = std::process::Command::new("python3").arg("--version").output().is_ok();
+    if !has_python || !has_redis("requests::the_example_of_iac_code_answers_on_its_shared_stream") {
         return;
     }
     let redis = Redis::start().await;
     let home = crate::home::Home::new();
-    let settings =
-        format!("compat: iac-code\nagent: echo\ntransport: redis-streams\nredis-url: {}/0\n", redis.url());
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = std::fs::read_to_string(root.join("examples/iac-code/attache.yml")).unwrap();
+    let agent = root.join("examples/iac-code/agent.py").display().to_string();
+    let settings = example.replace("examples/iac-code/agent.py", &agent)
+        + &format!("port: 0\ntransport: redis-streams\nredis-url: {}/0\n", redis.url());
     let file = home.file("attache.yml", &settings);
     let _served = Served::start(&["--config", &file]).await;
     let mut peer = Peer::with_streams(&redis, "iac-code:a2a:requests", "iac-code:a2a:responses").await;
     let sent = peer.ask("c-1", &send(1, "hello"), &[]).await;
-    assert!(sent["result"]["task"]["status"]["state"].is_string(), "{sent}");
-    peer.add("s", &message("SendStreamingMessage", 7, "hello"), &[]).await;
+    let task = &sent["result"]["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{sent}");
+    assert!(task.to_string().contains("Here is the ROS template for: hello"), "{sent}");
+    peer.add("s", &message("SendStreamingMessage", 7, "generate"), &[]).await;
     let events = peer.finals(1).await;
-    assert!(events.len() >= 2 && events.iter().all(|event| event.correlation == "s"), "{events:?}");
+    assert!(events.iter().all(|event| event.correlation == "s"), "{events:?}");
+    let has_tool = |payload: &Value| {
+        payload["result"]["statusUpdate"]["metadata"]["iac_code"]["tool"]["status"] == "completed"
+    };
+    assert!(events.iter().any(|event| has_tool(&event.payload)), "{events:?}");
+    for (number, method, params, code) in [
+        (2, "GetTask", json!({"id": task["id"]}), None),
+        (3, "SubscribeToTask", json!({"id": task["id"]}), Some(-32001)),
+        (4, "CancelTask", json!({"id": task["id"]}), Some(-32002)),
+        (5, "GetTask", json!({"id": "a b"}), Some(-32602)),
+        (6, "GetExtendedAgentCard", json!({}), None),
+    ] {
+        let request = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
+        let answer = peer.ask(&format!("c-{number}"), &request.to_string(), &[]).await;
+        assert_eq!(answer["error"]["code"].as_i64(), code, "{method}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -45,6 +45,17 @@ async fn it_answers_at_its_own_path_and_at_those_of_json_rpc() {
 }
 
 #[tokio::test]
+async fn a_path_of_json_rpc_and_websocket_answers_both() {
+    let server = everywhere(player().options(|options| options.paths.websocket = Some("/a2a".into()))).await;
+    assert!(answers(&server, "/a2a", &[]).await);
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send("hello")});
+    let request = reqwest::Client::new().post(format!("http://{}/a2a", server.address)).json(&body);
+    let response = request.header("A2A-Version", "1.0").send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(response.text().await.unwrap().contains("\"task\""));
+}
+
+#[tokio::test]
 async fn a_request_that_opens_no_connection_is_told_how() {
     let server = everywhere(player()).await;
     let response = reqwest::get(format!("http://{}/ws", server.address)).await.unwrap();

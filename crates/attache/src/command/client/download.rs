@@ -81,7 +81,10 @@ impl Download {
                     .hint("name another place with `--output PATH`"));
             }
             let written = match &wanted.part.content {
-                Content::Url(url) => fetch(&agent, url, wanted.part, &path, &form).await?,
+                Content::Url(url) => match local(&agent, &task, url, wanted.part) {
+                    Place::Served(url) => fetch(&agent, &url, wanted.part, &path, &form).await?,
+                    Place::File(file, hash) => copy(url, &file, hash, &path)?,
+                },
                 Content::Raw(bytes) => write(&path, bytes)?,
                 Content::Text(text) => write(&path, text.as_bytes())?,
                 Content::Data(data) => write(&path, data.as_str().as_bytes())?,
@@ -111,6 +114,75 @@ fn places(output: Option<PathBuf>, count: usize) -> Result<(PathBuf, Option<Path
         Failure::new(format!("the folder `{}` cannot be made: {error}", output.display()))
     })?;
     Ok((output, None))
+}
+
+/// Where the content of a part is.
+enum Place {
+    /// At an address.
+    Served(String),
+    /// In a file of this machine, with this hash.
+    File(PathBuf, ContentHash),
+}
+
+/// Finds the content of a part. Servers for clients of the same machine give `file:` URLs.
+///
+/// Their content is read over HTTP too, where it is there. An agent that is reached in another way, or a server of another kind, has the file
+/// alone. It is read only if the agent says its hash, so that no agent decides which file of the user is copied without knowing the content.
+fn local(agent: &Agent, task: &Task, url: &str, part: &Part) -> Place {
+    if let Some(served) = agent.client.address_of_file(&task.id, url) {
+        return Place::Served(served);
+    }
+    let is_file = |url: &url::Url| url.scheme() == "file";
+    let file = url::Url::parse(url).ok().filter(is_file).and_then(|url| url.to_file_path().ok());
+    match (file, Expected::of(part).hash) {
+        (Some(file), Some(hash)) => Place::File(file, hash),
+        (Some(_) | None, _) => Place::Served(url.to_owned()),
+    }
+}
+
+/// Copies a file of this machine that has the content of a part.
+fn copy(url: &str, file: &Path, expected: ContentHash, path: &Path) -> Result<Written, Failure> {
+    let unreadable = |error: io::Error| {
+        Failure::new(format!("`{}` cannot be read on this machine: {error}", line(url)))
+            .hint("the agent gives the paths of its own machine: ask its operator for `artifacts.urls: http`")
+    };
+    let wrong = || {
+        Failure::new(format!("the content at `{}` is not what the agent says", line(url)))
+            .hint("nothing was kept; ask the operator of the agent")
+    };
+    let partial = partial_path(path, None);
+    // A pipe or a device could be endless.
+    if !fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err(wrong());
+    }
+    let mut source = File::open(file).map_err(unreadable)?;
+    let unwritable =
+        |error: io::Error| Failure::new(format!("`{}` could not be written: {error}", path.display()));
+    let mut copied = OpenOptions::new().write(true).create_new(true).open(&partial).map_err(unwritable)?;
+    let (mut digest, mut bytes) = (digest::Context::new(&digest::SHA256), 0);
+    let mut chunk = vec![0; 64 * 1024];
+    let written = loop {
+        match source.read(&mut chunk).map_err(unreadable) {
+            Ok(0) => break copied.sync_all().map_err(unwritable),
+            Ok(count) => {
+                digest.update(&chunk[..count]);
+                bytes += count as u64;
+                if let Err(error) = copied.write_all(&chunk[..count]) {
+                    break Err(unwritable(error));
+                }
+            }
+            Err(failure) => break Err(failure),
+        }
+    };
+    let mut hash = ContentHash([0; 32]);
+    hash.0.copy_from_slice(digest.finish().as_ref());
+    let checked = written.and_then(|()| if hash == expected { Ok(()) } else { Err(wrong()) });
+    if checked.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    checked?;
+    finish(&partial, path)?;
+    Ok(Written { path: path.to_owned(), bytes, hash, resumed_at: 0 })
 }
 
 /// Downloads the content of a part. Goes on by itself if the connection breaks.

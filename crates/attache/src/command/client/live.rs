@@ -78,6 +78,8 @@ pub(crate) struct Live {
     shown: Vec<DisplayValue>,
     /// The artifact that was printed last.
     current: Option<String>,
+    /// Whether anything of an artifact was printed since the last message of the user.
+    has_output: bool,
     is_line_fresh: bool,
     /// Renders text, on a terminal.
     markdown: Option<Markdown>,
@@ -107,6 +109,7 @@ impl Live {
             outcome: Outcome::default(),
             shown: Vec::new(),
             current: None,
+            has_output: false,
             is_line_fresh: true,
             markdown: None,
             deadline: None,
@@ -133,6 +136,9 @@ impl Live {
     pub(crate) async fn follow(&mut self, agent: &Agent, events: &mut Events) -> Result<Followed, Failure> {
         // The message answers the earlier question, so it no longer counts.
         self.outcome.has_asked = false;
+        // So do the answers to earlier messages.
+        self.outcome.answers.clear();
+        self.has_output = false;
         // Some agents leave the stream open when they ask. Without this, user and agent would wait for each other.
         self.follow_while(agent, events, |outcome| !outcome.has_asked).await
     }
@@ -340,6 +346,7 @@ impl Live {
             self.current = Some(id.to_owned());
         }
         self.text(text)?;
+        self.has_output = true;
         match self.shown.iter_mut().find(|shown| shown.id == id) {
             Some(shown) => shown.add(text),
             None => {
@@ -419,9 +426,14 @@ impl Live {
         let said = self.outcome.said.as_ref().map(show::lines).filter(|said| !said.is_empty());
         // Some agents answer in messages that the final status does not repeat.
         let said = said.or_else(|| {
-            let has_ended = self.outcome.state.is_some_and(TaskState::is_terminal);
+            let is_answer = self.outcome.state.is_some_and(|state| match state.is_terminal() {
+                // Beside an artifact, they are about the work.
+                true => !self.has_output,
+                // Nothing is asked, so they are why the agent waits.
+                false => state == TaskState::InputRequired,
+            });
             let answers: Vec<_> = self.outcome.answers.iter().map(show::lines).collect();
-            (has_ended && self.shown.is_empty() && !answers.is_empty()).then(|| answers.join("\n"))
+            (is_answer && !answers.is_empty()).then(|| answers.join("\n"))
         });
         let (Some(state), Some(task)) = (self.outcome.state, self.outcome.task.clone()) else {
             return Ok(());
@@ -434,7 +446,7 @@ impl Live {
             TaskState::Completed => {
                 // Some agents put their output into the last status message only.
                 match said {
-                    Some(said) if self.shown.is_empty() => self.text(&said)?,
+                    Some(said) if !self.has_output => self.text(&said)?,
                     Some(said) => self.remark(&said)?,
                     None => {}
                 }

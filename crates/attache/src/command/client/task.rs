@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache::protocol::{ErrorKind, GetTaskRequest, StreamResponse, Task as Shape, TaskId};
+use attache::protocol::{ErrorKind, GetTaskRequest, StreamResponse, Task as Shape, TaskId, TaskState};
 use clap::{Args, Subcommand};
 use tokio::time::Instant;
 
@@ -80,8 +80,10 @@ impl Task {
                     ..GetTaskRequest::default()
                 };
                 let mut task = agent.client.get_with(query).await.map_err(|error| agent.failed(&error))?;
-                let has_ended = task.status.state.is_terminal();
-                if !output.json && has_ended && task.artifacts.is_empty() && task.history.is_empty() {
+                let status = &task.status;
+                let asks_nothing = status.state == TaskState::InputRequired && status.message.is_none();
+                let has_answered = status.state.is_terminal() || asks_nothing;
+                if !output.json && has_answered && task.artifacts.is_empty() && task.history.is_empty() {
                     // Some agents answer in messages that are only in the history.
                     let whole =
                         agent.client.get(task.id.clone()).await.map_err(|error| agent.failed(&error))?;

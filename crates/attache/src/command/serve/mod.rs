@@ -410,7 +410,7 @@ impl Serve {
         let named = std::mem::take(&mut prepared.named);
         let mut agents = RunningAgents::start(context, parts.callers.clone(), named).await?;
         let limits = config::caller_limits(&self.limits);
-        let root = agents.root(name, prepared.root.take(), &limits).await?;
+        let root = agents.root(name, prepared.root.take(), &prepared.card, &limits).await?;
         let RootAgent { built, authenticator, limits, times } = root;
         let mut server =
             Server::new(built.agent.clone()).card(built.current_card()).card_updates(built.cards());

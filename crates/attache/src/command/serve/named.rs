@@ -256,18 +256,17 @@ impl RunningAgents {
         Ok(NextAgents { checked, built })
     }
 
-    /// Makes the agent at the root.
+    /// Makes the agent at the root. What the operator says about it is applied again by the server, which changes nothing.
     pub(super) async fn root(
         &mut self,
         name: &AgentName,
         section: Option<AgentSection>,
+        overrides: &CardOverrides,
         limits: &Limits,
     ) -> Result<RootAgent, Failure> {
-        // What the operator says about the agent at the root is applied by the server.
-        let overrides = CardOverrides::default();
         match (name, section) {
             (_, Some(section)) => {
-                let built = self.build(None, &section, overrides).await?;
+                let built = self.build(None, &section, overrides.clone()).await?;
                 let times = self.times(&section);
                 self.root = built.follow.is_some().then(|| Root::Follows(built.clone(), section));
                 self.root_times = times;

@@ -21,7 +21,7 @@ fn prompt(answer: &Value) -> String {
 }
 
 impl Server {
-    async fn send_part(&self, cwd: &Path, part: Value) -> Value {
+    pub(super) async fn send_part(&self, cwd: &Path, part: Value) -> Value {
         let more = json!({"parts": [part], "metadata": {"iac_code": {"cwd": cwd}}});
         self.send(message("", more)).await
     }

@@ -4,34 +4,12 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use super::{Server, message, start, start_with, state, status};
+use super::{message, sha256, start, start_with, state, status};
 use crate::home::Home;
 use crate::programs::has_python;
 
-/// How long a stream may take. Only a broken one reaches it.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-
-impl Server {
-    /// Sends a request, and gives the results in the stream of its events.
-    async fn stream(&self, method: &str, params: Value) -> Vec<Value> {
-        let body = json!({"jsonrpc": "2.0", "id": "2", "method": method, "params": params});
-        let request = self.http.post(format!("{}/", self.program.url)).header("A2A-Version", "1.0");
-        let response = request.json(&body).timeout(PATIENCE).send().await.unwrap();
-        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
-        assert!(kind.starts_with("text/event-stream"), "{kind}");
-        let text = response.text().await.unwrap();
-        let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-        let frame = |data: &str| {
-            let frame: Value = serde_json::from_str(data).unwrap();
-            assert_eq!((&frame["jsonrpc"], &frame["id"]), (&json!("2.0"), &json!("2")), "{frame}");
-            frame["result"].clone()
-        };
-        data.map(frame).collect()
-    }
-}
-
 /// The members `iac_code` of the metadata of all status updates that have this member.
-fn reports<'a>(events: &'a [Value], member: &str) -> Vec<&'a Value> {
+pub(super) fn reports<'a>(events: &'a [Value], member: &str) -> Vec<&'a Value> {
     let metadata = events.iter().map(|event| &event["statusUpdate"]["metadata"]["iac_code"][member]);
     metadata.filter(|report| !report.is_null()).collect()
 }
@@ -122,7 +100,7 @@ fn check_file(artifact: &Value, name: &str) {
     assert_eq!((&part["filename"], &part["mediaType"]), (&json!(name), &json!("text/yaml")));
     let metadata = &part["metadata"];
     assert_eq!((&metadata["mediaType"], &metadata["byteSize"]), (&json!("text/yaml"), &json!(content.len())));
-    assert_eq!(metadata["sha256"].as_str().map(str::len), Some(64), "{artifact}");
+    assert_eq!(metadata["sha256"], sha256(&content), "{artifact}");
     assert!(part["raw"].is_null() && part["text"].is_null(), "{artifact}");
 }
 

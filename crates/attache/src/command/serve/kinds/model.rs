@@ -63,9 +63,9 @@ impl AgentKind for ModelKind {
     async fn build(model: config::Model, request: BuildRequest) -> Result<BuiltAgent, Failure> {
         let (_, name) = endpoint(&model)?;
         let rules = request.context.conversation.rules_with_media(&model.media_types());
-        let card = Card::new(name, format!("The language model {name}"))
-            .input_modes(rules.input.modes())
-            .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
+        let whole = Skill::new("chat", "General conversation").description("Answers in plain language");
+        let mut card = Card::new(name, format!("The language model {name}")).input_modes(rules.input.modes());
+        card.skills = request.card.whole(whole);
         let agent = request.context.tools.give(without_tools(&model, rules)?, &model.tools());
         Ok(match &model.budget {
             Some(budget) => {

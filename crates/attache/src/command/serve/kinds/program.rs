@@ -52,9 +52,9 @@ impl AgentKind for ProgramKind {
             Protocol::Json => rules.input.modes(),
         };
         options.conversation = rules;
-        let card = Card::new(name, format!("The program {name}"))
-            .input_modes(modes)
-            .skill(Skill::new(name, name).description(format!("Runs {name} for each message")));
+        let whole = Skill::new(name, name).description(format!("Runs {name} for each message"));
+        let mut card = Card::new(name, format!("The program {name}")).input_modes(modes);
+        card.skills = request.card.whole(whole);
         let agent = Program::new(options);
         Ok(match &program.budget {
             Some(budget) => BuiltAgent::new(request.budget(budget).await?.limit(agent), card, request.card),
