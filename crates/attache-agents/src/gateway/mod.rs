@@ -111,9 +111,9 @@ impl Gateway {
     }
 
     /// Reads the card again in [intervals](GatewayOptions::refresh), and yields it when it has changed. While the remote agent cannot
-    /// be reached, the last card stays. The stream never ends.
+    /// be reached, the last card stays. The stream ends with the gateway, and does not keep it.
     pub fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
-        card::changes(self.0.clone())
+        card::changes(&self.0)
     }
 }
 
