@@ -1,6 +1,7 @@
 //! Tests of the gateway, with an engine without a socket and with virtual time.
 
 mod messages;
+mod streams;
 mod support;
 
 use std::sync::Arc;
