@@ -36,8 +36,7 @@ pub(super) fn is_at(card: &AgentCard, own_url: &str) -> bool {
 /// Reads the card again and again, and yields it whenever it has changed. It ends with the gateway, and does not keep it: what the
 /// gateway is connected to ends with it.
 pub(super) fn changes(gateway: &Arc<Inner>) -> impl Stream<Item = AgentCard> + Send + 'static {
-    let watch =
-        Watch { refresh: gateway.options.refresh, gateway: Arc::downgrade(gateway), failed: false };
+    let watch = Watch { refresh: gateway.options.refresh, gateway: Arc::downgrade(gateway), failed: false };
     stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) })
 }
 

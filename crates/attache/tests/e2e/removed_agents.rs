@@ -22,7 +22,9 @@ fn process(home: &Home, name: &str) -> String {
 /// Starts a server with these agents and `kept`, removes all others with a reload, and waits until their processes are gone.
 async fn ends_with_a_reload(home: &Home, agents: &str, processes: &[&str]) {
     let settings = |agents: &str| {
-        format!("listen: 127.0.0.1:0\nstore: memory\nagent: kept\nagents:\n  kept: {{ echo: true }}\n{agents}")
+        format!(
+            "listen: 127.0.0.1:0\nstore: memory\nagent: kept\nagents:\n  kept: {{ echo: true }}\n{agents}"
+        )
     };
     let file = home.file("attache.yml", &settings(agents));
     let (server, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
