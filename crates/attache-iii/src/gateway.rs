@@ -14,7 +14,7 @@ use crate::chunks::Chunks;
 use crate::exposure::{Exposure, permits};
 use crate::history::history;
 use crate::hops::{MAX_HOPS, hops};
-use crate::input::{asking_function, message_payload, takes_messages};
+use crate::input::{Scope, asking_function, left_out, message_payload, takes_messages};
 use crate::metadata::MetadataCheck;
 use crate::missing::{self, Departed};
 use crate::outcome::{RunningCall, TimeLimit, failure};
@@ -164,17 +164,18 @@ impl Gateway {
 }
 
 impl Agent for Gateway {
-    /// Rejects a message before a task is created if the caller lacks the scopes of the function: the card shows them. If the
-    /// function is hidden from the caller, the task fails later, exactly as for a function that does not exist.
+    /// Rejects a message before a task is created if the caller lacks the scopes of the function, which the card shows, or if the
+    /// function cannot get all of the message. If the function is hidden from the caller, the task fails later, exactly as for a
+    /// function that does not exist.
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         let Inner { updates, options, .. } = &*self.0;
         let catalog = updates.borrow().clone();
         let exposure = options.exposure.to(&caller.rights);
-        let found = match resolve(message) {
-            Ok(Resolved::Function { id, .. }) => exposure.check(&id, catalog.as_deref()),
+        let (found, named) = match resolve(message) {
+            Ok(Resolved::Function { id, .. }) => (exposure.check(&id, catalog.as_deref()), true),
             Ok(Resolved::Plain) if message.task_id.is_some() => return Ok(()),
             Ok(Resolved::Plain) if let Some(id) = &options.default_function => {
-                exposure.check_default(id, catalog.as_deref())
+                (exposure.check_default(id, catalog.as_deref()), false)
             }
             Ok(Resolved::Plain) | Err(_) => return Ok(()),
         };
@@ -183,7 +184,12 @@ impl Agent for Gateway {
                 ErrorKind::PermissionDenied,
                 "this function requires scopes that the caller does not have: the card lists them",
             )),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(function) => {
+                let scope = if named { scope_of(&function) } else { Scope::Message };
+                let left_out = left_out(message, &function, scope);
+                left_out.map_or(Ok(()), |text| Err(Error::invalid_params("message.parts", text)))
+            }
+            Err(_) => Ok(()),
         }
     }
 
@@ -203,6 +209,11 @@ enum Requested {
     Answer { id: String, payload: Json },
     /// The default function.
     Default { id: String },
+}
+
+/// What a function gets of a message that names it.
+fn scope_of(function: &FunctionInfo) -> Scope {
+    if takes_messages(function) { Scope::Message } else { Scope::Payload }
 }
 
 /// A call that has been checked.
@@ -238,8 +249,15 @@ impl Inner {
             Err(reason) => return Ok(Err(reason)),
         };
         let plain = matches!(request, Requested::Default { .. });
+        let scope = match request {
+            Requested::Function { .. } => scope_of(&function),
+            Requested::Answer { .. } | Requested::Default { .. } => Scope::Message,
+        };
+        if let Some(reason) = left_out(turn.message(), &function, scope) {
+            return Ok(Err(reason));
+        }
         let payload = match request {
-            Requested::Function { payload, .. } if !takes_messages(&function) => payload,
+            Requested::Function { payload, .. } if scope == Scope::Payload => payload,
             Requested::Function { payload, .. } | Requested::Answer { payload, .. } => {
                 message_payload(turn, &function, Some(&payload), &history(turn).await?)?
             }
