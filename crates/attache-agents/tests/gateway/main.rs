@@ -7,4 +7,5 @@ mod hostile;
 mod outages;
 mod repeating;
 mod support;
+mod surface;
 mod wire;

@@ -260,6 +260,29 @@ async fn two_sends_for_one_new_task_call_its_function_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hundred_contexts_call_a_function_at_once() {
+    let engine = FakeEngine::new();
+    let all = Arc::new(tokio::sync::Barrier::new(100));
+    let function = FunctionInfo { metadata: Some(exposed()), ..FunctionInfo::new("meet::all") };
+    engine.register(function, move |payload| {
+        let all = all.clone();
+        Box::pin(async move {
+            all.wait().await;
+            Ok(payload)
+        })
+    });
+    let client = Client::new(&engine);
+    let calls = (0..100).map(async |number| {
+        let context = Some(format!("c{number}").into());
+        let message = Message::user(format!("m{number}"), call("meet::all", json!({"n": number})));
+        let message = Message { context_id: context.clone(), ..message };
+        let task = client.send_as(Caller::default(), message).await.unwrap();
+        assert_eq!((task.context_id.clone(), result(&task)), (context, json!({"n": number})));
+    });
+    futures::future::join_all(calls).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn output_of_a_function_becomes_the_chunks_of_an_artifact() {
     let engine = FakeEngine::new();
     let function = FunctionInfo {
