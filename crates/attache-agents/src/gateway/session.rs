@@ -1,6 +1,7 @@
 //! One turn: sends the caller's message, and follows the remote task until it has ended or needs the caller.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use attache_client::{Client, ClientError, Events, Outgoing, Reply};
 use attache_core::{BoxFuture, StoreError, Turn};
@@ -21,6 +22,9 @@ const MAX_ID: usize = 1024;
 
 /// How many events that have arrived together are read before the first one is applied.
 const MAX_AT_ONCE: usize = 32;
+
+/// How long a stream is read whose task has ended.
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One turn of a gateway.
 pub(super) struct Session<'a> {
@@ -211,10 +215,24 @@ impl<'a> Session<'a> {
             let next = self.apply_event(event, is_old).await?;
             reread |= next == Next::Reread;
             if next == Next::Settled || next == Next::Reread {
-                self.source = Source::Read;
-                self.arrived.clear();
+                self.end_stream();
                 return Ok(if reread { Next::Reread } else { next });
             }
+        }
+    }
+
+    /// Ends the reading of a stream. If its task has ended, the rest is read in the background: only then can the connection be used
+    /// for the next message.
+    pub(super) fn end_stream(&mut self) {
+        self.arrived.clear();
+        let source = self.take_source();
+        if let Source::Events(mut events) = source
+            && self.mirror.state().is_terminal()
+            // Most streams end together with their last event.
+            && !matches!(events.next().now_or_never(), Some(None))
+        {
+            let rest = async move { while events.next().await.is_some() {} };
+            tokio::spawn(tokio::time::timeout(STREAM_END_TIMEOUT, rest));
         }
     }
 

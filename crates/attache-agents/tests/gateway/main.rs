@@ -9,3 +9,4 @@ mod repeating;
 mod support;
 mod surface;
 mod wire;
+mod writes;
