@@ -428,7 +428,7 @@ async fn read_output(
                     ChannelItem::Text(text) if let Some(progress) = progress(&text) => {
                         turn.working(progress).await?;
                     }
-                    item => chunks.add(item).await?,
+                    item @ (ChannelItem::Text(_) | ChannelItem::Bytes(_)) => chunks.add(item).await?,
                 }
             },
             () = tokio::time::sleep(Chunks::HOLD), if chunks.holds() => chunks.release().await?,
