@@ -1,6 +1,8 @@
 //! Work that waits for an answer of the caller, by its task.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use attache_protocol::TaskId;
@@ -72,13 +74,19 @@ impl<T: Send + 'static> Waiting<T> {
         number
     }
 
-    /// Takes out the work that has waited longest, until at most `max` is left.
-    pub(crate) fn take_beyond(&self, max: usize) -> Vec<T> {
+    /// Takes out work until at most `max` is left: of the caller with the most waiting work, that which has waited longest. So a caller
+    /// with much work takes the place of its own, and not of others.
+    pub(crate) fn take_beyond<C: Eq + Hash>(&self, max: usize, caller: impl Fn(&T) -> &C) -> Vec<T> {
         let mut table = self.0.lock();
         let mut taken = Vec::new();
         while table.by_task.len() > max {
-            let oldest = table.by_task.iter().min_by_key(|(_, entry)| entry.number);
-            let Some(task) = oldest.map(|(task, _)| task.clone()) else { break };
+            let mut counts = HashMap::new();
+            for entry in table.by_task.values() {
+                *counts.entry(caller(&entry.work)).or_insert(0_usize) += 1;
+            }
+            let order = |entry: &Entry<T>| (Reverse(counts.get(caller(&entry.work)).copied()), entry.number);
+            let next = table.by_task.iter().min_by_key(|(_, entry)| order(entry));
+            let Some(task) = next.map(|(task, _)| task.clone()) else { break };
             taken.extend(table.by_task.remove(&task).map(|entry| entry.work));
         }
         taken
@@ -87,5 +95,24 @@ impl<T: Send + 'static> Waiting<T> {
     /// The work that waits for this answer.
     pub(crate) fn take(&self, task: &TaskId) -> Option<T> {
         self.0.lock().by_task.remove(task).map(|entry| entry.work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_with_much_work_takes_the_place_of_its_own() {
+        let waiting = Waiting::default();
+        waiting.put("b1".into(), ("bob", 1));
+        for number in 1..=5 {
+            waiting.put(format!("a{number}").into(), ("alice", number));
+        }
+        waiting.put("c1".into(), ("carol", 1));
+        let taken = waiting.take_beyond(4, |(caller, _)| caller);
+        assert_eq!(taken, [("alice", 1), ("alice", 2), ("alice", 3)]);
+        assert_eq!(waiting.take_beyond(1, |(caller, _)| caller), [("alice", 4), ("bob", 1), ("alice", 5)]);
+        assert_eq!(waiting.take(&"c1".into()), Some(("carol", 1)));
     }
 }

@@ -74,6 +74,7 @@ impl GatewayArgs {
                 documentation_url: self.docs_url.clone(),
                 ..CardDetails::default()
             },
+            ..GatewayOptions::default()
         }
     }
 

@@ -14,15 +14,31 @@ pub(crate) struct Chunks<'a> {
     /// The media type of bytes that are not text.
     media_type: Option<String>,
     begun: bool,
+    bytes: usize,
+    max_bytes: usize,
 }
+
+/// What an item counts beside its content, in bytes, so that a flood of empty items reaches the limit, too.
+const ITEM_SIZE: usize = 256;
 
 impl<'a> Chunks<'a> {
     /// Starts an artifact. Bytes are text unless the function's first output mode is another media type.
-    pub(crate) fn new(turn: &'a Turn, function: &FunctionInfo) -> Self {
+    pub(crate) fn new(turn: &'a Turn, function: &FunctionInfo, max_bytes: usize) -> Self {
         let mode =
             function.metadata_value("a2a.outputModes").and_then(|modes| modes.get(0)).and_then(Value::as_str);
         let media_type = mode.filter(|mode| !is_text(mode)).map(str::to_owned);
-        Self { stream: TextStream::new(turn.artifact(&*function.id).stream()), media_type, begun: false }
+        let stream = TextStream::new(turn.artifact(&*function.id).stream());
+        Self { stream, media_type, begun: false, bytes: 0, max_bytes }
+    }
+
+    /// Counts an item. If there are too many bytes, returns the limit.
+    pub(crate) fn count(&mut self, item: &ChannelItem) -> Result<(), usize> {
+        let size = match item {
+            ChannelItem::Text(text) => text.len(),
+            ChannelItem::Bytes(bytes) => bytes.len(),
+        };
+        self.bytes = self.bytes.saturating_add(size).saturating_add(ITEM_SIZE);
+        if self.bytes > self.max_bytes { Err(self.max_bytes) } else { Ok(()) }
     }
 
     /// Whether there was any output.

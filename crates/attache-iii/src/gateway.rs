@@ -7,14 +7,14 @@ use attache_core::{Agent, AgentError, AgentResult, Caller, Rights, Turn};
 use attache_protocol::{AgentCard, Content, Error, ErrorKind, Json, Message, Part};
 use futures::stream::{self, Stream};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::card::{self, CardDetails, CardOverrides};
 use crate::chunks::Chunks;
 use crate::exposure::{Exposure, permits};
 use crate::history::history;
 use crate::hops::{MAX_HOPS, hops};
-use crate::input::{asking_function, message_payload, takes_messages};
+use crate::input::{Scope, asking_function, left_out, message_payload, takes_messages};
 use crate::metadata::MetadataCheck;
 use crate::missing::{self, Departed};
 use crate::outcome::{RunningCall, TimeLimit, failure};
@@ -43,6 +43,8 @@ pub struct GatewayOptions {
     pub default_function: Option<String>,
     /// The timeout of functions whose metadata does not set one (`a2a.timeoutMs`).
     pub call_timeout: Duration,
+    /// How many bytes a streaming function may write in one call. Each piece counts 256 bytes more. 64 MiB unless set.
+    pub max_output: usize,
     /// Whether the agent offers streams.
     pub streaming: bool,
     /// The description of the agent in its card.
@@ -55,6 +57,7 @@ impl Default for GatewayOptions {
             exposure: Exposure::default(),
             default_function: None,
             call_timeout: Duration::from_secs(30),
+            max_output: 64 * 1024 * 1024,
             streaming: true,
             card_details: CardDetails::default(),
         }
@@ -161,17 +164,18 @@ impl Gateway {
 }
 
 impl Agent for Gateway {
-    /// Rejects a message before a task is created if the caller lacks the scopes of the function: the card shows them. If the
-    /// function is hidden from the caller, the task fails later, exactly as for a function that does not exist.
+    /// Rejects a message before a task is created if the caller lacks the scopes of the function, which the card shows, or if the
+    /// function cannot get all of the message. If the function is hidden from the caller, the task fails later, exactly as for a
+    /// function that does not exist.
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         let Inner { updates, options, .. } = &*self.0;
         let catalog = updates.borrow().clone();
         let exposure = options.exposure.to(&caller.rights);
-        let found = match resolve(message) {
-            Ok(Resolved::Function { id, .. }) => exposure.check(&id, catalog.as_deref()),
+        let (found, named) = match resolve(message) {
+            Ok(Resolved::Function { id, .. }) => (exposure.check(&id, catalog.as_deref()), true),
             Ok(Resolved::Plain) if message.task_id.is_some() => return Ok(()),
             Ok(Resolved::Plain) if let Some(id) = &options.default_function => {
-                exposure.check_default(id, catalog.as_deref())
+                (exposure.check_default(id, catalog.as_deref()), false)
             }
             Ok(Resolved::Plain) | Err(_) => return Ok(()),
         };
@@ -180,7 +184,12 @@ impl Agent for Gateway {
                 ErrorKind::PermissionDenied,
                 "this function requires scopes that the caller does not have: the card lists them",
             )),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(function) => {
+                let scope = if named { scope_of(&function) } else { Scope::Message };
+                let left_out = left_out(message, &function, scope);
+                left_out.map_or(Ok(()), |text| Err(Error::invalid_params("message.parts", text)))
+            }
+            Err(_) => Ok(()),
         }
     }
 
@@ -200,6 +209,11 @@ enum Requested {
     Answer { id: String, payload: Json },
     /// The default function.
     Default { id: String },
+}
+
+/// What a function gets of a message that names it.
+fn scope_of(function: &FunctionInfo) -> Scope {
+    if takes_messages(function) { Scope::Message } else { Scope::Payload }
 }
 
 /// A call that has been checked.
@@ -235,8 +249,15 @@ impl Inner {
             Err(reason) => return Ok(Err(reason)),
         };
         let plain = matches!(request, Requested::Default { .. });
+        let scope = match request {
+            Requested::Function { .. } => scope_of(&function),
+            Requested::Answer { .. } | Requested::Default { .. } => Scope::Message,
+        };
+        if let Some(reason) = left_out(turn.message(), &function, scope) {
+            return Ok(Err(reason));
+        }
         let payload = match request {
-            Requested::Function { payload, .. } if !takes_messages(&function) => payload,
+            Requested::Function { payload, .. } if scope == Scope::Payload => payload,
             Requested::Function { payload, .. } | Requested::Answer { payload, .. } => {
                 message_payload(turn, &function, Some(&payload), &history(turn).await?)?
             }
@@ -346,43 +367,17 @@ impl Inner {
             let text = "the payload of a streaming function must be an object";
             return Ok((Err(CallError::remote("invalid_payload", text)), false));
         };
-        let mut chunks = Chunks::new(turn, function);
-        let mut call = std::pin::pin!(self.call(turn, function, &payload, hops));
-        let mut result: Option<Result<Json, CallError>> = None;
-        loop {
-            // A function may write after it has returned, begin to write only then, or forget to close its channel.
-            let wait = match &result {
-                Some(Ok(value)) if !chunks.begun() && value.as_str() != "null" => LATE,
-                Some(_) | None => DRAIN,
-            };
-            tokio::select! {
-                biased;
-                item = items.recv() => match item {
-                    Some(ChannelItem::Text(text)) if let Some(progress) = progress(&text) => {
-                        turn.working(progress).await?;
-                    }
-                    Some(item) => chunks.add(item).await?,
-                    // The channel is closed. Only the result is missing.
-                    None => break,
-                },
-                returned = &mut call, if result.is_none() => {
-                    let failed = returned.is_err();
-                    result = Some(returned);
-                    // A function that failed writes no more.
-                    if failed && items.is_empty() {
-                        break;
-                    }
-                },
-                () = tokio::time::sleep(Chunks::HOLD), if chunks.holds() => chunks.release().await?,
-                () = tokio::time::sleep(wait), if result.is_some() => break,
-            }
-        }
+        let mut chunks = Chunks::new(turn, function, self.options.max_output);
+        let call = self.call(turn, function, &payload, hops);
+        let reading = read_output(turn, &mut chunks, &mut items, call);
+        // A function that never stops writing is ended even if each piece comes in time.
+        let limit = self.time_limit(function).duration().saturating_add(DRAIN);
+        let result = tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| {
+            let text = format!("the function did not end its output within {} s", limit.as_secs_f64());
+            Ok(Err(CallError::remote("output_too_long", text)))
+        })?;
         let streamed = chunks.begun();
         chunks.finish().await?;
-        let result = match result {
-            Some(result) => result,
-            None => call.await,
-        };
         Ok((result, streamed))
     }
 
@@ -394,6 +389,56 @@ impl Inner {
             None => TimeLimit::Gateway(self.options.call_timeout),
         }
     }
+}
+
+/// Reads what a function writes, until it has returned and its channel is closed.
+async fn read_output(
+    turn: &Turn,
+    chunks: &mut Chunks<'_>,
+    items: &mut mpsc::Receiver<ChannelItem>,
+    call: impl Future<Output = Result<Json, CallError>>,
+) -> Result<Result<Json, CallError>, AgentError> {
+    let mut call = std::pin::pin!(call);
+    let mut result: Option<Result<Json, CallError>> = None;
+    loop {
+        // A function may write after it has returned, begin to write only then, or forget to close its channel.
+        let wait = match &result {
+            Some(Ok(value)) if !chunks.begun() && value.as_str() != "null" => LATE,
+            Some(_) | None => DRAIN,
+        };
+        tokio::select! {
+            // The call comes first: it has the time limit, and output that never pauses must not keep it from being polled.
+            biased;
+            returned = &mut call, if result.is_none() => {
+                let failed = returned.is_err();
+                result = Some(returned);
+                // A function that failed writes no more.
+                if failed && items.is_empty() {
+                    break;
+                }
+            },
+            item = items.recv() => {
+                // The channel is closed. Only the result is missing.
+                let Some(item) = item else { break };
+                if let Err(limit) = chunks.count(&item) {
+                    let text = format!("the function wrote more than the limit of {limit} bytes");
+                    return Ok(Err(CallError::remote("output_too_large", text)));
+                }
+                match item {
+                    ChannelItem::Text(text) if let Some(progress) = progress(&text) => {
+                        turn.working(progress).await?;
+                    }
+                    item @ (ChannelItem::Text(_) | ChannelItem::Bytes(_)) => chunks.add(item).await?,
+                }
+            },
+            () = tokio::time::sleep(Chunks::HOLD), if chunks.holds() => chunks.release().await?,
+            () = tokio::time::sleep(wait), if result.is_some() => break,
+        }
+    }
+    Ok(match result {
+        Some(result) => result,
+        None => call.await,
+    })
 }
 
 /// The result of a function, as part of an artifact.

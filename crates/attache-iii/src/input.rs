@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use attache_core::Turn;
-use attache_protocol::{Json, Role};
+use attache_protocol::{Content, Json, Message, Role};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::FunctionInfo;
-use crate::resolve::{Resolved, resolve};
+use crate::resolve::{Resolved, names_function, resolve};
 
 /// The metadata key with which a function asks for whole messages.
 pub(crate) const INPUT: &str = "a2a.input";
@@ -72,6 +72,39 @@ pub(crate) fn message_payload(
     Json::new(&members)
 }
 
+/// What a function gets of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The payload that the message has for it.
+    Payload,
+    /// The whole message.
+    Message,
+}
+
+/// Why a function cannot get the files and the data of a message, if it cannot. Text beside a payload is a note for people.
+pub(crate) fn left_out(message: &Message, function: &FunctionInfo, scope: Scope) -> Option<String> {
+    let is_content = |content: &Content| match content {
+        Content::Text(_) => false,
+        Content::Raw(_) | Content::Url(_) | Content::Data(_) => true,
+    };
+    // The first data part that names a function is the call itself.
+    let call = message.parts.iter().position(names_function);
+    let mut parts = message.parts.iter().enumerate();
+    if !parts.any(|(at, part)| is_content(&part.content) && Some(at) != call) {
+        return None;
+    }
+    let id = &function.id;
+    match scope {
+        Scope::Payload => Some(format!(
+            "The function '{id}' gets its payload only, and the message has a file or other data: send the payload alone. For whole messages the function needs `\"{INPUT}\": \"{MESSAGE}\"` in its metadata"
+        )),
+        Scope::Message if accepts(function, "parts") => None,
+        Scope::Message => Some(format!(
+            "The function '{id}' cannot get the files and the data of the message: its schema lists no member `parts` and allows no others"
+        )),
+    }
+}
+
 /// Whether the schema of a function allows a member. A function with a strict schema gets only the members that it lists.
 fn accepts(function: &FunctionInfo, member: &str) -> bool {
     let Some(schema) = &function.request_format else { return true };
@@ -81,6 +114,7 @@ fn accepts(function: &FunctionInfo, member: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use attache_protocol::Part;
     use serde_json::json;
 
     use super::*;
@@ -93,6 +127,32 @@ mod tests {
         assert!(accepts(&strict, "taskId") && !accepts(&strict, "parts"));
         assert!(accepts(&function(json!({"properties": {"taskId": {}}})), "parts"));
         assert!(accepts(&FunctionInfo::new("a::b"), "parts"));
+    }
+
+    #[test]
+    fn files_and_data_that_a_function_cannot_get_are_noticed() {
+        let call = || Part::data(&json!({"function_id": "a::b"})).unwrap();
+        let other = || Part::data(&json!({"x": 1})).unwrap();
+        let message = |parts: Vec<Part>| Message { parts, ..Message::default() };
+        let function = FunctionInfo::new("a::b");
+        let strict = FunctionInfo {
+            request_format: Some(json!({"properties": {"input": {}}, "additionalProperties": false})),
+            ..FunctionInfo::new("a::b")
+        };
+        for (parts, is_whole) in [
+            (vec![call()], true),
+            (vec![Part::text("please"), call(), Part::text("now")], true),
+            (vec![Part::text("a::b {}")], true),
+            (vec![call(), call()], false),
+            (vec![other(), call()], false),
+            (vec![Part::text("a::b {}"), Part::raw("bytes")], false),
+            (vec![call(), Part::url("https://a.example")], false),
+        ] {
+            let message = message(parts);
+            assert_eq!(left_out(&message, &function, Scope::Payload).is_none(), is_whole, "{message:?}");
+            assert_eq!(left_out(&message, &strict, Scope::Message).is_none(), is_whole, "{message:?}");
+            assert_eq!(left_out(&message, &function, Scope::Message), None, "{message:?}");
+        }
     }
 
     #[test]

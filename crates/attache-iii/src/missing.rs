@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use attache_core::Turn;
+use attache_core::{TraceParent, Turn};
 use parking_lot::Mutex;
 
 use crate::exposure::{Exposure, Hidden, HiddenReason};
@@ -69,7 +69,9 @@ pub(crate) fn explain(
     };
     let shown: String = id.chars().take(MAX_ID).collect();
     let (caller, task) = (turn.caller().principal(), turn.task_id());
-    tracing::info!(function = shown, %caller, %task, reason, "a caller cannot call this function");
+    let trace_parent = turn.trace_parent();
+    let traceparent = trace_parent.as_ref().map(TraceParent::as_str);
+    tracing::info!(function = shown, %caller, %task, reason, traceparent, "a caller cannot call this function");
     match hidden {
         Hidden::Internal(_) | Hidden::Unverified(_) => hidden.to_string(),
         Hidden::Unavailable { .. } => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use attache_core::Turn;
+use attache_core::{TraceParent, Turn};
 
 use crate::{CallError, FunctionInfo};
 
@@ -90,7 +90,9 @@ impl<'a> RunningCall<'a> {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (caller, task) = (turn.caller().principal(), turn.task_id());
         let (id, worker) = (&*function.id, function.worker.as_deref());
-        tracing::info!(function = id, worker, %caller, %task, outcome, code, ms, "function call");
+        let trace_parent = turn.trace_parent();
+        let traceparent = trace_parent.as_ref().map(TraceParent::as_str);
+        tracing::info!(function = id, worker, %caller, %task, outcome, code, ms, traceparent, "function call");
     }
 }
 

@@ -60,6 +60,16 @@ pub(crate) fn resolve(message: &Message) -> Result<Resolved, Unresolved> {
     if message.parts.iter().all(is_empty) { Err(Unresolved::NoFunction) } else { Ok(Resolved::Plain) }
 }
 
+/// Whether a part is data with a `function_id`.
+pub(crate) fn names_function(part: &Part) -> bool {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "function_id")]
+        _function_id: Json,
+    }
+    part.as_data().is_some_and(|data| data.read::<Named>().is_ok())
+}
+
 #[derive(Serialize)]
 struct Input<'a> {
     input: &'a str,

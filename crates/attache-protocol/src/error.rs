@@ -162,6 +162,11 @@ impl Error {
         Self::new(ErrorKind::TaskNotFound, "the task does not exist, or is not yours").with("taskId", id)
     }
 
+    /// The agent has no streams.
+    pub fn streaming_not_supported() -> Self {
+        Self::new(ErrorKind::UnsupportedOperation, "this agent does not stream")
+    }
+
     /// One field of the arguments is invalid.
     pub fn invalid_params(field: impl Into<String>, description: impl Into<String>) -> Self {
         Self::violations(vec![FieldViolation { field: field.into(), description: description.into() }])

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use attache_client::{AddressBook, Backoff, Client, ClientError, ClientOptions, Outgoing, Policy, Reply};
+use attache_core::TraceParent;
 use attache_protocol::{Dialect, Json, SendMessageRequest, Task, TaskId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use url::Url;
 
 use super::DelegationError;
 use super::cards::{CardProtocol, FoundCard};
-use super::fetch::Fetcher;
+use super::fetch::{Fetcher, or_tolerantly};
 use super::request::{DelegationRequest, Target};
 
 /// The timeout for getting or canceling a task.
@@ -118,8 +119,8 @@ impl AgentConnection {
                 explain(fetcher, client, client.send(outgoing).await)
             }
             Self::V0_1(url) => {
-                let id = request.id.as_str();
-                call(fetcher, url, "tasks/send", id, &request.params(), timeout).await.map(Reply::Task)
+                let call = Call { method: "tasks/send", id: &request.id, trace_parent: request.trace_parent };
+                call.send(fetcher, url, &request.params(), timeout).await.map(Reply::Task)
             }
         }
     }
@@ -128,7 +129,8 @@ impl AgentConnection {
         match self {
             Self::Current(client) => explain(fetcher, client, client.get(id.clone()).await),
             Self::V0_1(url) => {
-                call(fetcher, url, "tasks/get", id.as_str(), &json!({"id": id}), CALL_TIMEOUT).await
+                let call = Call { method: "tasks/get", id, trace_parent: None };
+                call.send(fetcher, url, &json!({"id": id}), CALL_TIMEOUT).await
             }
         }
     }
@@ -145,7 +147,8 @@ impl AgentConnection {
         match self {
             Self::Current(client) => explain(fetcher, client, client.cancel(id.clone()).await),
             Self::V0_1(url) => {
-                call(fetcher, url, "tasks/cancel", id.as_str(), &json!({"id": id}), CALL_TIMEOUT).await
+                let call = Call { method: "tasks/cancel", id, trace_parent: None };
+                call.send(fetcher, url, &json!({"id": id}), CALL_TIMEOUT).await
             }
         }
     }
@@ -175,38 +178,49 @@ struct RpcError {
     message: String,
 }
 
-/// Calls a method of protocol 0.1. All of them return a task.
-async fn call(
-    fetcher: &Fetcher,
-    url: &Url,
-    method: &str,
-    id: &str,
-    params: &impl Serialize,
-    limit: Duration,
-) -> Result<Task, DelegationError> {
-    let params = serde_json::to_value(params).map_err(|error| DelegationError::Invalid(error.to_string()))?;
-    let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
-    let response = timeout(limit, fetcher.post(url, body)).await;
-    let (status, body) = response.unwrap_or(Err(DelegationError::TimedOut(limit)))?;
-    if let Some(denied) = fetcher.denied(url, status) {
-        return Err(denied);
-    }
-    let invalid = |reason: String| {
-        if status.is_success() {
-            DelegationError::Unreadable(reason)
-        } else {
-            DelegationError::Unreachable(format!("HTTP status {}", status.as_u16()))
+/// A call of a method of protocol 0.1. All of them are about a task and return it.
+struct Call<'a> {
+    method: &'a str,
+    id: &'a TaskId,
+    trace_parent: Option<TraceParent>,
+}
+
+impl Call<'_> {
+    async fn send(
+        self,
+        fetcher: &Fetcher,
+        url: &Url,
+        params: &impl Serialize,
+        limit: Duration,
+    ) -> Result<Task, DelegationError> {
+        let Self { method, id, trace_parent } = self;
+        let params =
+            serde_json::to_value(params).map_err(|error| DelegationError::Invalid(error.to_string()))?;
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
+        let response = timeout(limit, fetcher.post(url, body, trace_parent)).await;
+        let (status, body) = response.unwrap_or(Err(DelegationError::TimedOut(limit)))?;
+        if let Some(denied) = fetcher.denied(url, status) {
+            return Err(denied);
         }
-    };
-    match serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))? {
-        RpcResponse { error: Some(RpcError { code, message }), .. } => {
-            Err(DelegationError::Agent { code, message })
-        }
-        RpcResponse { result: Some(result), error: None } => Dialect::V0_1
-            .read_task(result.as_str().as_bytes())
-            .map_err(|error| DelegationError::Unreadable(error.to_string())),
-        RpcResponse { result: None, error: None } => {
-            Err(invalid("the response has neither a result nor an error".to_owned()))
+        let invalid = |reason: String| {
+            if status.is_success() {
+                DelegationError::Unreadable(reason)
+            } else {
+                DelegationError::Unreachable(format!("HTTP status {}", status.as_u16()))
+            }
+        };
+        match serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))? {
+            RpcResponse { error: Some(RpcError { code, message }), .. } => {
+                Err(DelegationError::Agent { code, message })
+            }
+            RpcResponse { result: Some(result), error: None } => {
+                let json = result.as_str().as_bytes();
+                let task = Dialect::V0_1.read_task(json).or_else(|error| or_tolerantly(error, json));
+                task.map_err(|error| DelegationError::Unreadable(error.to_string()))
+            }
+            RpcResponse { result: None, error: None } => {
+                Err(invalid("the response has neither a result nor an error".to_owned()))
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use url::Url;
 
-use super::fetch::Fetcher;
+use super::fetch::{Fetcher, or_tolerantly};
 use super::{DelegationError, encode};
 use crate::address::{redact, redact_url};
 
@@ -205,7 +205,8 @@ impl FoundCard {
     fn parse(url: Url, body: &[u8]) -> Result<Self, String> {
         let invalid = |reason: &dyn std::fmt::Display| format!("`{url}` is not a card: {reason}");
         let raw: Map<String, Value> = serde_json::from_slice(body).map_err(|error| invalid(&error))?;
-        let card = read_card(body).map_err(|error| invalid(&error))?;
+        let card =
+            read_card(body).or_else(|error| or_tolerantly(error, body)).map_err(|error| invalid(&error))?;
         let Some(first) = card.supported_interfaces.first() else {
             return Err(invalid(&"it names no interface"));
         };
@@ -310,6 +311,16 @@ mod tests {
         for invalid in [json!({}), json!([]), json!({"name": "a"})] {
             assert!(parse(&invalid).is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn a_card_with_harmless_mistakes_is_read() {
+        let sloppy = json!({"name": "a", "url": "https://a.example/rpc", "version": 1.5, "provider": "me",
+            "authentication": {"schemes": ["bearer"]}});
+        let found = parse(&sloppy).unwrap();
+        assert!(matches!(found.protocol, CardProtocol::V0_1(url) if url.path() == "/rpc"));
+        let unknown_requirements = json!({"name": "a", "url": "https://a.example/rpc", "security": "none"});
+        assert!(parse(&unknown_requirements).is_err());
     }
 
     #[test]

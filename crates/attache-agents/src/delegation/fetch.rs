@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_client::{ClientError, Credentials, PresetCredentials, Verifier};
+use attache_core::TraceParent;
 use attache_outbound::{
     Policy, PolicyResolver, Refused, SetupError, SystemResolver, build_client, causes, restricted_client,
 };
+use attache_protocol::Error;
+use attache_protocol::tolerant::{ReadTolerantly, Source, Tolerated};
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, RequestBuilder};
@@ -76,9 +79,13 @@ impl Fetcher {
         &self,
         url: &Url,
         body: String,
+        trace_parent: Option<TraceParent>,
     ) -> Result<(StatusCode, Vec<u8>), DelegationError> {
         let url = self.check(url.as_str())?;
-        let request = self.client.post(url.clone()).header(CONTENT_TYPE, "application/json");
+        let mut request = self.client.post(url.clone()).header(CONTENT_TYPE, "application/json");
+        if let Some(trace_parent) = &trace_parent {
+            request = request.header("traceparent", trace_parent.as_str());
+        }
         self.exchange(&url, request.header(ACCEPT, "application/json").body(body)).await
     }
 
@@ -131,4 +138,16 @@ fn request_error(url: &Url, error: &reqwest::Error) -> DelegationError {
     let text = causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
     let text = if text.is_empty() { "the request failed".to_owned() } else { text };
     DelegationError::Unreachable(format!("`{url}`: {text}"))
+}
+
+/// What the tolerant reader makes of a response that the reader of its version cannot read. If it cannot read it either, the error is
+/// that of the first reader.
+pub(super) fn or_tolerantly<T: ReadTolerantly>(error: Error, json: &[u8]) -> Result<T, Error> {
+    let Ok(Tolerated { value, deviations }) = T::read_tolerantly(Source::Other, json) else {
+        return Err(error);
+    };
+    for deviation in deviations {
+        tracing::debug!(deviation, "a response does not follow the protocol");
+    }
+    Ok(value)
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use attache_core::TraceParent;
 use attache_iii::{CallError, FunctionInfo};
 use attache_protocol::Json;
 use bytes::Bytes;
@@ -157,9 +158,9 @@ impl Delegation {
                 host.register_function(info, handler)
             })
             .collect();
-        let handler: FunctionHandler = Arc::new(move |payload, _| {
+        let handler: FunctionHandler = Arc::new(move |payload, trace_parent| {
             let server = server.clone();
-            Box::pin(async move { handle(server, &payload).await })
+            Box::pin(async move { handle(server, &payload, trace_parent).await })
         });
         let about = "Handles a JSON-RPC request to this agent, such as `tasks/send`";
         guards.push(host.register_function(function("a2a::handle_task", about), handler));
@@ -188,7 +189,11 @@ where
 }
 
 /// Passes a JSON-RPC request to the server. The payload is the request, or an HTTP request with it as body.
-async fn handle<S, B>(mut server: S, payload: &RawValue) -> Result<Box<RawValue>, CallError>
+async fn handle<S, B>(
+    mut server: S,
+    payload: &RawValue,
+    trace_parent: Option<TraceParent>,
+) -> Result<Box<RawValue>, CallError>
 where
     S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
     B: http_body::Body<Data = Bytes>,
@@ -206,10 +211,11 @@ where
         Ok(Payload { .. }) | Err(_) => payload,
     };
     let failed = |error: &dyn std::fmt::Display| CallError::remote("broken_answer", error.to_string());
-    let request = Request::post(V0_1_RPC)
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::from(request.get().to_owned()))
-        .map_err(|error| failed(&error))?;
+    let mut http = Request::post(V0_1_RPC).header(CONTENT_TYPE, "application/json");
+    if let Some(trace_parent) = &trace_parent {
+        http = http.header("traceparent", trace_parent.as_str());
+    }
+    let request = http.body(Full::from(request.get().to_owned())).map_err(|error| failed(&error))?;
     let Ok(response) = server.call(request).await;
     let body = response.into_body().collect().await.map_err(|error| failed(&error))?.to_bytes();
     serde_json::from_slice(&body).map_err(|error| failed(&error))

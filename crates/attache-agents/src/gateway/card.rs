@@ -1,9 +1,9 @@
 //! The card of the remote agent, as the gateway serves it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use attache_client::{Client, Refreshed};
+use attache_client::Refreshed;
 use attache_protocol::{AgentCapabilities, AgentCard};
 use futures::{Stream, stream};
 
@@ -33,39 +33,40 @@ pub(super) fn is_at(card: &AgentCard, own_url: &str) -> bool {
     })
 }
 
-/// Reads the card again and again, and yields it whenever it has changed.
-pub(super) fn changes(gateway: Arc<Inner>) -> impl Stream<Item = AgentCard> + Send + 'static {
-    let watch =
-        Watch { refresh: gateway.options.refresh, client: gateway.client.clone(), gateway, failed: false };
-    stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })
+/// Reads the card again and again, and yields it whenever it has changed. It ends with the gateway, and does not keep it: what the
+/// gateway is connected to ends with it.
+pub(super) fn changes(gateway: &Arc<Inner>) -> impl Stream<Item = AgentCard> + Send + 'static {
+    let watch = Watch { refresh: gateway.options.refresh, gateway: Arc::downgrade(gateway), failed: false };
+    stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) })
 }
 
 struct Watch {
-    gateway: Arc<Inner>,
-    client: Client,
+    gateway: Weak<Inner>,
     refresh: Duration,
     /// Whether the last read failed.
     failed: bool,
 }
 
 impl Watch {
-    async fn next(&mut self) -> AgentCard {
+    /// The next card that differs. Nothing, once the gateway is gone.
+    async fn next(&mut self) -> Option<AgentCard> {
         loop {
             tokio::time::sleep(self.refresh).await;
-            let url = &*self.gateway.address;
-            match self.client.refresh_card().await {
+            let gateway = self.gateway.upgrade()?;
+            let url = &*gateway.address;
+            match gateway.client.refresh_card().await {
                 Ok(refreshed) => {
                     if std::mem::take(&mut self.failed) {
                         tracing::info!(target: super::LOG, url, "the remote agent is reachable again");
                     }
                     if refreshed == Refreshed::Changed {
-                        return served(&self.client.card());
+                        return Some(served(&gateway.client.card()));
                     }
                 }
                 // The last card stays. Each outage is logged once.
                 Err(error) => {
                     if !std::mem::replace(&mut self.failed, true) {
-                        let error = self.gateway.explain(&error);
+                        let error = gateway.explain(&error);
                         tracing::warn!(target: super::LOG, url, error, "cannot read the card of the remote agent");
                     }
                 }

@@ -87,8 +87,12 @@ impl Fault {
         if let ClientError::TooLarge { limit } = error {
             return Err(too_large(limit));
         }
+        let is_other_version =
+            matches!(error.kind(), Some(ErrorKind::MethodNotFound | ErrorKind::VersionNotSupported));
         let text = if is_denial(&error) {
             DENIED
+        } else if is_other_version {
+            OTHER_VERSION
         } else if is_temporary(&error) {
             UNREACHABLE
         } else if matches!(error, ClientError::Protocol(_)) {
@@ -115,6 +119,7 @@ fn rejection(error: &ClientError, kind: ErrorKind) -> String {
 
 const UNREACHABLE: &str = "the remote agent cannot be reached: try again later";
 const INVALID: &str = "the answer of the remote agent is invalid";
+const OTHER_VERSION: &str = "the remote agent speaks neither version 1.0 nor 0.3 of the protocol";
 const DENIED: &str = "the remote agent does not accept the credentials of this server";
 
 fn too_large(limit: usize) -> AgentError {

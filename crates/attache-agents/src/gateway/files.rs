@@ -6,10 +6,13 @@
 
 use std::collections::HashMap;
 
-use attache_client::Client;
+use attache_client::{Client, ClientError};
 use attache_core::{AgentError, Turn};
 use attache_protocol::{Content, JsonObject, Part};
 use serde_json::{Map, Value};
+
+use super::fault::Fault;
+use super::mirror::Mirror;
 
 /// The files of one turn. Each is downloaded once, although the remote agent repeats its artifacts.
 #[derive(Default)]
@@ -18,10 +21,17 @@ pub(super) struct RemoteFiles {
 }
 
 impl RemoteFiles {
-    /// Downloads the files of parts, if this server stores artifacts. A file that cannot be downloaded keeps its URL.
-    pub(super) async fn fetch(&mut self, client: &Client, turn: &Turn, parts: &mut [Part]) {
+    /// Downloads the files of parts, if this server stores artifacts. Their content counts as a part of the answer. A file that cannot
+    /// be downloaded keeps its URL.
+    pub(super) async fn fetch(
+        &mut self,
+        client: &Client,
+        turn: &Turn,
+        mirror: &mut Mirror<'_>,
+        parts: &mut [Part],
+    ) -> Result<(), Fault> {
         if !turn.stores_artifacts() {
-            return;
+            return Ok(());
         }
         for part in parts {
             let Content::Url(url) = &part.content else { continue };
@@ -33,31 +43,64 @@ impl RemoteFiles {
                 *part = known.clone();
                 continue;
             }
-            match download(client, turn, &url, part).await {
-                Ok(stored) => {
+            match download(client, turn, mirror, &url, part).await {
+                Ok((stored, size)) => {
+                    // Content that is kept in the part is counted with the part.
+                    if !matches!(stored.content, Content::Url(_)) {
+                        mirror.uncount(size);
+                    }
                     self.by_url.insert(url, stored.clone());
                     *part = stored;
                 }
-                Err(error) => {
+                Err(DownloadError::TooLarge(fault)) => return Err(fault),
+                Err(DownloadError::Failed(error)) => {
                     tracing::warn!(task = %turn.task_id(), %error, "a file of the remote agent could not be downloaded");
                 }
             }
         }
+        Ok(())
     }
 }
 
-async fn download(client: &Client, turn: &Turn, url: &str, part: &Part) -> Result<Part, AgentError> {
+/// Why there is no copy of a file.
+enum DownloadError {
+    /// The answer of the remote agent is too large with it.
+    TooLarge(Fault),
+    Failed(AgentError),
+}
+
+impl From<AgentError> for DownloadError {
+    fn from(error: AgentError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<ClientError> for DownloadError {
+    fn from(error: ClientError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Downloads a file. Returns the part with its copy, and its size in bytes.
+async fn download(
+    client: &Client,
+    turn: &Turn,
+    mirror: &mut Mirror<'_>,
+    url: &str,
+    part: &Part,
+) -> Result<(Part, usize), DownloadError> {
     let mut download = client.download(url, None).await?;
     let media_type = part.media_type.clone().or_else(|| download.media_type().map(str::to_owned));
     let mut writer =
         turn.part_writer(part.filename.clone().unwrap_or_default(), media_type.unwrap_or_default());
     let mut size = 0;
     while let Some(chunk) = download.chunk().await? {
-        size += chunk.len() as u64;
+        size += chunk.len();
+        mirror.count_bytes(chunk.len()).map_err(DownloadError::TooLarge)?;
         writer.write(chunk).await?;
     }
-    if let Some(total) = download.total().filter(|total| *total != size) {
-        return Err(format!("{size} of {total} bytes have arrived").into());
+    if let Some(total) = download.total().filter(|total| usize::try_from(*total) != Ok(size)) {
+        return Err(AgentError::from(format!("{size} of {total} bytes have arrived")).into());
     }
     let mut stored = writer.finish().await?;
     let metadata = merged(part.metadata.as_ref(), stored.metadata.as_ref());
@@ -66,10 +109,11 @@ async fn download(client: &Client, turn: &Turn, url: &str, part: &Part) -> Resul
     if let (Some(theirs), Some(ours)) = (stated(part.metadata.as_ref()), stated(stored.metadata.as_ref()))
         && theirs != ours
     {
-        return Err("its content has another hash than the remote agent says".into());
+        let text = "its content has another hash than the remote agent says";
+        return Err(AgentError::from(text.to_owned()).into());
     }
     stored.metadata = metadata;
-    Ok(stored)
+    Ok((stored, size))
 }
 
 fn members(metadata: Option<&JsonObject>) -> Map<String, Value> {

@@ -93,7 +93,7 @@ impl Session<'_> {
         };
         match self.apply_event(first, false).await? {
             Next::Settled => {
-                self.source = Source::Read;
+                self.end_stream();
                 Ok(Next::Settled)
             }
             Next::Continue | Next::Reread => {

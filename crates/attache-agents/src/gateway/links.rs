@@ -1,15 +1,22 @@
 //! The remote ids of our tasks and contexts, in the store of the server.
 //!
-//! A link is written before a message is sent and when the remote agent has accepted it. So after a crash it is known whether the
-//! message may have arrived, and under which id. Ids are kept per owner: two callers never share a remote context.
+//! A link is written when the remote agent has accepted a message. A message that is sent again after a crash has the same id, because
+//! the id is made from ours. Ids are kept per owner: two callers never share a remote context.
+//!
+//! Writes of different tasks do not wait for each other.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use attache_core::{Owner, Store, StoreError, ValueSubject};
 use attache_protocol::{ContextId, Json, TaskId};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
+/// The scope of the store with the keys of all gateways.
+const KEYS: &str = "a2a_gateway_keys";
 
 /// What is known about the remote side of one of our tasks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -35,12 +42,13 @@ pub(super) struct SentMessage {
 }
 
 impl Link {
-    /// The message under which the remote agent gets the caller's message with this id. The same one if it was sent before.
-    pub(super) fn sent_message(&mut self, id: &str) -> &SentMessage {
+    /// The message under which the remote agent gets the caller's message with this id: the one that was sent before, or one with the
+    /// id `sent_as`.
+    pub(super) fn sent_message(&mut self, id: &str, sent_as: String) -> &SentMessage {
         let sent = self.message.take().filter(|sent| sent.id == id);
         self.message.insert(sent.unwrap_or_else(|| SentMessage {
             id: id.to_owned(),
-            sent_as: uuid::Uuid::new_v4().to_string(),
+            sent_as,
             accepted: false,
         }))
     }
@@ -53,6 +61,11 @@ impl Link {
 
 /// The links of one gateway.
 pub(super) struct Links {
+    store: Arc<dyn Store>,
+    /// The address of the remote agent.
+    agent: String,
+    /// Makes the ids of messages differ from those of other gateways to the same agent. It is random, and stored.
+    key: OnceCell<String>,
     under_way: Scope,
     ended: Scope,
     contexts: Scope,
@@ -63,10 +76,36 @@ impl Links {
     pub(super) fn new(store: &Arc<dyn Store>, agent: &str, limit: usize) -> Self {
         let scope = |kind: &str| Scope::new(store.clone(), format!("{kind}{agent}"), limit);
         Self {
+            store: store.clone(),
+            agent: agent.to_owned(),
+            key: OnceCell::new(),
             under_way: scope(ValueSubject::GATEWAY_TASKS),
             ended: scope(ValueSubject::GATEWAY_ENDED),
             contexts: scope(ValueSubject::GATEWAY_CONTEXTS),
         }
+    }
+
+    /// The id under which the remote agent gets a message of a task. It is the same one whenever the message is sent, also after a
+    /// crash, and no message of another task has it.
+    pub(super) async fn message_id(&self, task: &TaskId, message: &str) -> Result<String, StoreError> {
+        let key = self.key.get_or_try_init(|| self.load_key()).await?;
+        let mut digest = Sha256::new();
+        for text in [key.as_str(), task.as_str(), message] {
+            // The length comes first, so that different texts cannot add up to the same bytes.
+            digest.update(text.len().to_be_bytes());
+            digest.update(text);
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        let id = uuid::Builder::from_random_bytes(std::array::from_fn(|i| digest[i]));
+        Ok(id.into_uuid().to_string())
+    }
+
+    async fn load_key(&self) -> Result<String, StoreError> {
+        let failed = |error: serde_json::Error| StoreError(error.to_string());
+        let new = Json::new(&uuid::Uuid::new_v4()).map_err(failed)?;
+        let keep = move |current: Option<&Json>| Some(current.unwrap_or(&new).clone());
+        let stored = self.store.values().change(KEYS, &self.agent, Box::new(keep)).await?;
+        stored.new.map_or(Ok(String::new()), |key| key.read().map_err(failed))
     }
 
     pub(super) async fn task(&self, task: &TaskId) -> Result<Option<Link>, StoreError> {
@@ -78,12 +117,20 @@ impl Links {
     }
 
     /// Removes the link of a task that has ended. Later messages can still refer to the task.
-    pub(super) async fn end_task(&self, task: &TaskId) -> Result<(), StoreError> {
-        let link: Option<Link> = self.under_way.get(task.as_str()).await?;
-        if let Some(remote) = link.and_then(|link| link.task) {
-            self.ended.put(task.as_str(), &remote).await?;
-        }
-        self.under_way.remove(task.as_str()).await
+    pub(super) async fn end_task(&self, task: &TaskId, remote: Option<&TaskId>) -> Result<(), StoreError> {
+        let note = async {
+            match remote {
+                Some(remote) => self.note_ended(task, remote).await,
+                None => Ok(()),
+            }
+        };
+        futures::try_join!(note, self.under_way.remove(task.as_str()))?;
+        Ok(())
+    }
+
+    /// Lets later messages refer to a task that has ended.
+    pub(super) async fn note_ended(&self, task: &TaskId, remote: &TaskId) -> Result<(), StoreError> {
+        self.ended.put(task.as_str(), remote).await
     }
 
     /// The id of the remote task of one of our tasks, whether it has ended or not.
@@ -122,21 +169,24 @@ struct Scope {
     store: Arc<dyn Store>,
     name: String,
     limit: usize,
-    /// `None` until the keys have been loaded from the store.
-    keys: Mutex<Option<Keys>>,
+    /// Loaded from the store with the first write. Never locked during a write.
+    keys: Arc<OnceCell<Mutex<Keys>>>,
 }
 
+/// The keys of a scope, by age.
 #[derive(Default)]
 struct Keys {
-    /// Oldest first.
-    order: VecDeque<String>,
-    known: HashSet<String>,
+    by_age: BTreeMap<u64, String>,
+    known: HashMap<String, u64>,
+    next: u64,
 }
 
 impl Keys {
     fn add(&mut self, key: &str) {
-        if self.known.insert(key.to_owned()) {
-            self.order.push_back(key.to_owned());
+        if !self.known.contains_key(key) {
+            self.next += 1;
+            self.known.insert(key.to_owned(), self.next);
+            self.by_age.insert(self.next, key.to_owned());
         }
     }
 
@@ -144,7 +194,7 @@ impl Keys {
     fn take_excess(&mut self, limit: usize) -> Vec<String> {
         let mut excess = Vec::new();
         while self.known.len() > limit {
-            let Some(oldest) = self.order.pop_front() else { break };
+            let Some((_, oldest)) = self.by_age.pop_first() else { break };
             self.known.remove(&oldest);
             excess.push(oldest);
         }
@@ -152,15 +202,15 @@ impl Keys {
     }
 
     fn remove(&mut self, key: &str) {
-        if self.known.remove(key) {
-            self.order.retain(|known| known != key);
+        if let Some(age) = self.known.remove(key) {
+            self.by_age.remove(&age);
         }
     }
 }
 
 impl Scope {
     fn new(store: Arc<dyn Store>, name: String, limit: usize) -> Self {
-        Self { store, name, limit, keys: Mutex::new(None) }
+        Self { store, name, limit, keys: Arc::default() }
     }
 
     async fn get<T: for<'de> Deserialize<'de>>(&self, key: &str) -> Result<Option<T>, StoreError> {
@@ -168,33 +218,43 @@ impl Scope {
         Ok(stored.and_then(|value| value.read().ok()))
     }
 
+    async fn load_keys(&self) -> Result<Mutex<Keys>, StoreError> {
+        let mut keys = Keys::default();
+        for (key, _) in self.store.values().list(&self.name).await? {
+            keys.add(&key);
+        }
+        Ok(Mutex::new(keys))
+    }
+
     async fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StoreError> {
         let value = Json::new(value).map_err(|error| StoreError(error.to_string()))?;
-        let mut keys = self.keys.lock().await;
-        let keys = match &mut *keys {
-            Some(keys) => keys,
-            empty @ None => {
-                let mut loaded = Keys::default();
-                for (key, _) in self.store.values().list(&self.name).await? {
-                    loaded.add(&key);
-                }
-                empty.insert(loaded)
-            }
+        let keys = self.keys.get_or_try_init(|| self.load_keys()).await?;
+        let excess = {
+            let mut keys = keys.lock();
+            keys.add(key);
+            keys.take_excess(self.limit)
         };
         self.store.values().change(&self.name, key, Box::new(move |_| Some(value.clone()))).await?;
-        keys.add(key);
-        for oldest in keys.take_excess(self.limit) {
-            self.store.values().change(&self.name, &oldest, Box::new(|_| None)).await?;
+        for oldest in excess {
+            self.remove_unless_known(&oldest).await?;
         }
         Ok(())
     }
 
+    /// Removes a key that was too many, unless another write has added it again.
+    async fn remove_unless_known(&self, key: &str) -> Result<(), StoreError> {
+        let (keys, name) = (self.keys.clone(), key.to_owned());
+        let is_known = move || keys.get().is_some_and(|keys| keys.lock().known.contains_key(&name));
+        let change = move |current: Option<&Json>| current.filter(|_| is_known()).cloned();
+        self.store.values().change(&self.name, key, Box::new(change)).await?;
+        Ok(())
+    }
+
     async fn remove(&self, key: &str) -> Result<(), StoreError> {
-        let mut keys = self.keys.lock().await;
-        self.store.values().change(&self.name, key, Box::new(|_| None)).await?;
-        if let Some(keys) = &mut *keys {
-            keys.remove(key);
+        if let Some(keys) = self.keys.get() {
+            keys.lock().remove(key);
         }
+        self.store.values().change(&self.name, key, Box::new(|_| None)).await?;
         Ok(())
     }
 }
@@ -250,7 +310,7 @@ mod tests {
         let links = Links::new(&store(), "http://a", 2);
         for task in ["1", "2"] {
             links.save_task(&task.into(), &link(task)).await.unwrap();
-            links.end_task(&task.into()).await.unwrap();
+            links.end_task(&task.into(), Some(&task.into())).await.unwrap();
         }
         assert_eq!(links.task(&"1".into()).await.unwrap(), None);
         assert_eq!(links.remote_task(&"1".into()).await.unwrap(), Some("1".into()));
@@ -265,14 +325,38 @@ mod tests {
             keys.add("again");
             keys.remove("again");
         }
-        assert!(keys.order.is_empty() && keys.known.is_empty());
+        assert!(keys.by_age.is_empty() && keys.known.is_empty());
     }
 
-    #[test]
-    fn a_message_that_is_sent_again_has_the_same_id() {
-        let mut link = Link::default();
-        let first = link.sent_message("m1").clone();
-        assert_eq!(*link.sent_message("m1"), first);
-        assert_ne!(link.sent_message("m2").sent_as, first.sent_as);
+    #[tokio::test]
+    async fn a_key_that_is_written_again_while_it_makes_way_stays() {
+        let scope = Scope::new(store(), "s".to_owned(), 1);
+        scope.put("old", &1).await.unwrap();
+        let keys = scope.keys.get().unwrap();
+        let excess = {
+            let mut keys = keys.lock();
+            keys.add("new");
+            keys.take_excess(1)
+        };
+        assert_eq!(excess, ["old"]);
+        scope.put("old", &2).await.unwrap();
+        scope.remove_unless_known("old").await.unwrap();
+        assert_eq!(scope.get("old").await.unwrap(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_sent_again_has_the_same_id_also_after_a_restart() {
+        let store = store();
+        let links = Links::new(&store, "http://a", 2);
+        let id = async |links: &Links, task: &str, message: &str| {
+            links.message_id(&task.into(), message).await.unwrap()
+        };
+        let first = id(&links, "t1", "m1").await;
+        assert_eq!(id(&Links::new(&store, "http://a", 2), "t1", "m1").await, first);
+        for (task, message) in [("t1", "m2"), ("t2", "m1"), ("t1m", "1"), ("", "t1m1")] {
+            assert_ne!(id(&links, task, message).await, first, "{task} {message}");
+        }
+        let other = Links::new(&self::store(), "http://a", 2);
+        assert_ne!(id(&other, "t1", "m1").await, first, "a gateway with another store");
     }
 }

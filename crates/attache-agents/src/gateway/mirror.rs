@@ -109,7 +109,9 @@ impl<'a> Mirror<'a> {
         let parts = status.message.as_ref().map(|message| message.parts.as_slice()).unwrap_or_default();
         self.count(parts)?;
         let of_message = status.message.as_ref().and_then(|message| message.metadata.as_ref());
-        self.add_size(of_message.into_iter().chain(&metadata).map(|metadata| metadata.as_str().len()).sum())?;
+        self.count_bytes(
+            of_message.into_iter().chain(&metadata).map(|metadata| metadata.as_str().len()).sum(),
+        )?;
         let fingerprint = of_status(&status);
         let TaskStatus { state, message, .. } = status;
         // A state without a message and metadata that does not change says nothing new.
@@ -183,11 +185,17 @@ impl<'a> Mirror<'a> {
     }
 
     fn count(&mut self, parts: &[Part]) -> Result<(), Fault> {
-        self.add_size(EVENT_SIZE + parts.iter().map(size).sum::<usize>())
+        self.count_bytes(EVENT_SIZE + parts.iter().map(size).sum::<usize>())
     }
 
-    fn add_size(&mut self, bytes: usize) -> Result<(), Fault> {
-        self.bytes += bytes;
+    /// Takes back bytes that are counted in another way.
+    pub(super) fn uncount(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Counts bytes of the answer.
+    pub(super) fn count_bytes(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.max_bytes { Err(Fault::TooLarge(self.max_bytes)) } else { Ok(()) }
     }
 }

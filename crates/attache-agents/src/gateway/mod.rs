@@ -111,9 +111,9 @@ impl Gateway {
     }
 
     /// Reads the card again in [intervals](GatewayOptions::refresh), and yields it when it has changed. While the remote agent cannot
-    /// be reached, the last card stays. The stream never ends.
+    /// be reached, the last card stays. The stream ends with the gateway, and does not keep it.
     pub fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
-        card::changes(self.0.clone())
+        card::changes(&self.0)
     }
 }
 
@@ -246,7 +246,11 @@ impl Inner {
 
     /// Forgets the remote task of a task that has ended.
     async fn forget(&self, task: &TaskId) {
-        if let Err(error) = self.links.end_task(task).await {
+        let ended = async {
+            let link = self.links.task(task).await?;
+            self.links.end_task(task, link.and_then(|link| link.task).as_ref()).await
+        };
+        if let Err(error) = ended.await {
             tracing::warn!(target: LOG, %task, %error, "cannot remove the remote id of an ended task");
         }
     }

@@ -26,7 +26,7 @@ pub struct GatewayOptions {
     /// How long one message may take. 1 hour unless set. The server has a limit of its own, so a longer time needs a longer
     /// [`turn_timeout`](attache_core::Options::turn_timeout) as well.
     pub timeout: Duration,
-    /// How many bytes the remote agent may answer to one message. 64 MiB unless set.
+    /// How many bytes the remote agent may answer to one message, with the files that the gateway downloads. 64 MiB unless set.
     pub max_bytes: usize,
     /// Whether callers see the ids of the remote task and its context, as `attache.remoteTaskId` and `attache.remoteContextId` in the
     /// metadata of artifacts and of parts. No unless set.

@@ -1,8 +1,12 @@
 //! One turn: sends the caller's message, and follows the remote task until it has ended or needs the caller.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use attache_client::{Client, ClientError, Events, Outgoing, Reply};
-use attache_core::{BoxFuture, Turn};
+use attache_core::{BoxFuture, StoreError, Turn};
 use attache_protocol::{Artifact, ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
+use futures::FutureExt;
 
 use super::Inner;
 use super::fault::{Fault, is_temporary};
@@ -16,6 +20,12 @@ use super::waiting::is_answered_by_caller;
 /// The longest id of a remote task or context that is accepted, in bytes.
 const MAX_ID: usize = 1024;
 
+/// How many events that have arrived together are read before the first one is applied.
+const MAX_AT_ONCE: usize = 32;
+
+/// How long a stream is read whose task has ended.
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One turn of a gateway.
 pub(super) struct Session<'a> {
     pub(super) gateway: &'a Inner,
@@ -23,10 +33,23 @@ pub(super) struct Session<'a> {
     mirror: Mirror<'a>,
     files: RemoteFiles,
     pub(super) link: Link,
+    stored: Stored,
     /// Whether the remote task existed before this turn.
     pub(super) continues: bool,
+    /// Events that have arrived and are not applied yet.
+    arrived: VecDeque<Result<StreamResponse, ClientError>>,
     /// Where the response comes from. It is a field, so that a message that is being sent can be waited for after the turn was canceled.
     pub(super) source: Source,
+}
+
+/// What the store has of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Nothing,
+    /// The link of a task under way.
+    UnderWay,
+    /// Only the id of the remote task, which has ended.
+    Ended,
 }
 
 /// The response to the message.
@@ -56,10 +79,12 @@ pub(super) enum Next {
 
 impl<'a> Session<'a> {
     pub(super) async fn new(gateway: &'a Inner, turn: &'a Turn) -> Result<Self, Fault> {
-        let mut link = match turn.task() {
-            Some(_) => gateway.links.task(turn.task_id()).await?.unwrap_or_default(),
-            None => Link::default(),
+        let found = match turn.task() {
+            Some(_) => gateway.links.task(turn.task_id()).await?,
+            None => None,
         };
+        let stored = if found.is_some() { Stored::UnderWay } else { Stored::Nothing };
+        let mut link = found.unwrap_or_default();
         if link.context.is_none() {
             link.context = gateway.links.context(&turn.caller().owner, turn.context_id()).await?;
         }
@@ -74,7 +99,9 @@ impl<'a> Session<'a> {
             mirror,
             files: RemoteFiles::default(),
             link,
+            stored,
             continues,
+            arrived: VecDeque::new(),
             source: Source::Read,
         })
     }
@@ -94,6 +121,9 @@ impl<'a> Session<'a> {
         let resumes = self.turn.is_rerun() && self.link.has_accepted(&self.turn.message().message_id);
         let mut next = if resumes { Next::Reread } else { self.send().await? };
         loop {
+            if next != Next::Settled || self.mirror.state().is_interrupted() {
+                self.save_link().await?;
+            }
             match next {
                 Next::Settled if self.mirror.state() == TaskState::AuthRequired => {
                     let Some(id) = self.link.task.clone() else { break };
@@ -112,8 +142,6 @@ impl<'a> Session<'a> {
     /// Sends the message and reads the response.
     async fn send(&mut self) -> Result<Next, Fault> {
         let message = self.outgoing().await?;
-        // With this, a turn that runs again knows under which id the message may have arrived.
-        self.gateway.links.save_task(self.turn.task_id(), &self.link).await?;
         let client = self.gateway.client.clone();
         self.source = Source::Opening(Box::pin(open(client, message, self.continues)));
         let opened = match &mut self.source {
@@ -132,7 +160,9 @@ impl<'a> Session<'a> {
     }
 
     async fn outgoing(&mut self) -> Result<Outgoing, Fault> {
-        let message = self.link.sent_message(&self.turn.message().message_id).sent_as.clone();
+        let own = &self.turn.message().message_id;
+        let sent_as = self.gateway.links.message_id(self.turn.task_id(), own).await?;
+        let message = self.link.sent_message(own, sent_as).sent_as.clone();
         let mut references = Vec::new();
         // Only tasks of the caller: to the remote agent, all callers are one.
         for task in self.turn.referenced_tasks().await? {
@@ -149,7 +179,8 @@ impl<'a> Session<'a> {
         match reply {
             Reply::Message(message) => self.apply_message(message).await,
             Reply::Task(task) => {
-                self.accept(&task.id, task.context_id.as_ref()).await?;
+                let ends = task.status.state.is_terminal();
+                self.accept(&task.id, task.context_id.as_ref(), ends).await?;
                 self.apply_task(task, true).await
             }
         }
@@ -160,10 +191,12 @@ impl<'a> Session<'a> {
         let mut is_first = true;
         let mut reread = false;
         loop {
-            let Source::Events(events) = &mut self.source else { return Ok(Next::Reread) };
-            let event = match events.next().await {
+            let Some(event) = self.next_event().await? else { return Ok(Next::Reread) };
+            let event = match event {
                 None => {
-                    reread |= !events.unreadable().is_empty();
+                    if let Source::Events(events) = &self.source {
+                        reread |= !events.unreadable().is_empty();
+                    }
                     self.source = Source::Read;
                     let settled = self.mirror.state().is_settled() && !reread;
                     return Ok(if settled { Next::Settled } else { Next::Reread });
@@ -182,24 +215,71 @@ impl<'a> Session<'a> {
             let next = self.apply_event(event, is_old).await?;
             reread |= next == Next::Reread;
             if next == Next::Settled || next == Next::Reread {
-                self.source = Source::Read;
+                self.end_stream();
                 return Ok(if reread { Next::Reread } else { next });
             }
         }
     }
 
+    /// Ends the reading of a stream. If its task has ended, the rest is read in the background: only then can the connection be used
+    /// for the next message.
+    pub(super) fn end_stream(&mut self) {
+        self.arrived.clear();
+        let source = self.take_source();
+        if let Source::Events(mut events) = source
+            && self.mirror.state().is_terminal()
+            // Most streams end together with their last event.
+            && !matches!(events.next().now_or_never(), Some(None))
+        {
+            let rest = async move { while events.next().await.is_some() {} };
+            tokio::spawn(tokio::time::timeout(STREAM_END_TIMEOUT, rest));
+        }
+    }
+
+    /// The next event of the stream: the inner value is nothing at the end of the stream, the outer one if there is none.
+    ///
+    /// What has arrived together with the first event is read, too. If the task has ended by then, its link is not needed.
+    async fn next_event(&mut self) -> Result<Option<Option<Result<StreamResponse, ClientError>>>, Fault> {
+        if let Some(event) = self.arrived.pop_front() {
+            return Ok(Some(Some(event)));
+        }
+        if self.is_accepted() {
+            // What follows can take long.
+            self.save_link().await?;
+        }
+        let is_accepted = self.is_accepted();
+        let Source::Events(events) = &mut self.source else { return Ok(None) };
+        let first = events.next().await;
+        while !is_accepted && self.arrived.len() < MAX_AT_ONCE {
+            let Some(Some(event)) = events.next().now_or_never() else { break };
+            self.arrived.push_back(event);
+        }
+        Ok(Some(first))
+    }
+
+    /// Whether the task ends with this event, or with one that has arrived together with it.
+    fn ends_at_once(&self, event: &StreamResponse) -> bool {
+        let ends = |event: &StreamResponse| match event {
+            StreamResponse::Task(task) => task.status.state.is_terminal(),
+            StreamResponse::StatusUpdate(update) => update.status.state.is_terminal(),
+            StreamResponse::ArtifactUpdate(_) | StreamResponse::Message(_) => false,
+        };
+        ends(event) || self.arrived.iter().flatten().any(ends)
+    }
+
     pub(super) async fn apply_event(&mut self, event: StreamResponse, is_old: bool) -> Result<Next, Fault> {
+        let ends = self.ends_at_once(&event);
         match event {
             StreamResponse::Message(message) => self.apply_message(message).await,
             StreamResponse::Task(task) => {
-                if !self.accept(&task.id, task.context_id.as_ref()).await? {
+                if !self.accept(&task.id, task.context_id.as_ref(), ends).await? {
                     return Ok(Next::Continue);
                 }
                 let with_status = !(is_old && task.status.state.is_interrupted());
                 self.apply_task(task, with_status).await
             }
             StreamResponse::StatusUpdate(update) => {
-                if !self.accept(&update.task_id, Some(&update.context_id)).await? {
+                if !self.accept(&update.task_id, Some(&update.context_id), ends).await? {
                     return Ok(Next::Continue);
                 }
                 if self.may_lack_artifacts(&update.status)
@@ -211,11 +291,11 @@ impl<'a> Session<'a> {
                 Ok(self.next())
             }
             StreamResponse::ArtifactUpdate(update) => {
-                if !self.accept(&update.task_id, Some(&update.context_id)).await? {
+                if !self.accept(&update.task_id, Some(&update.context_id), ends).await? {
                     return Ok(Next::Continue);
                 }
                 let mut update = update;
-                self.fetch_files(&mut update.artifact).await;
+                self.fetch_files(&mut update.artifact).await?;
                 Ok(match self.mirror.artifact(update).await? {
                     Repeated::Yes => Next::Continue,
                     Repeated::NeedsSnapshot => Next::Reread,
@@ -243,13 +323,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn fetch_files(&mut self, artifact: &mut Artifact) {
-        self.files.fetch(&self.gateway.client, self.turn, &mut artifact.parts).await;
+    async fn fetch_files(&mut self, artifact: &mut Artifact) -> Result<(), Fault> {
+        let (client, mirror) = (&self.gateway.client, &mut self.mirror);
+        self.files.fetch(client, self.turn, mirror, &mut artifact.parts).await
     }
 
     pub(super) async fn apply_task(&mut self, mut task: Task, with_status: bool) -> Result<Next, Fault> {
         for artifact in &mut task.artifacts {
-            self.fetch_files(artifact).await;
+            self.fetch_files(artifact).await?;
         }
         self.mirror.snapshot(task, with_status).await?;
         Ok(if with_status { self.next() } else { Next::Continue })
@@ -275,8 +356,14 @@ impl<'a> Session<'a> {
         Ok(Next::Settled)
     }
 
-    /// Notes the ids of the remote task when they are known. Returns whether the event belongs to this task.
-    async fn accept(&mut self, task: &TaskId, context: Option<&ContextId>) -> Result<bool, Fault> {
+    /// Notes the ids of the remote task when they are known. `ends` is whether the task has ended already. Returns whether the event
+    /// belongs to this task.
+    async fn accept(
+        &mut self,
+        task: &TaskId,
+        context: Option<&ContextId>,
+        ends: bool,
+    ) -> Result<bool, Fault> {
         if self.is_accepted() {
             return Ok(self.link.task.as_ref() == Some(task));
         }
@@ -288,18 +375,43 @@ impl<'a> Session<'a> {
             tracing::debug!(target: super::LOG, task = %self.turn.task_id(), "the remote agent has begun another task");
         }
         self.link.task = Some(task.clone());
-        if let Some(context) = context.filter(|id| !id.is_empty()) {
-            self.save_context(context).await?;
-        }
+        let new_context = self.note_context(context)?;
         if let Some(message) = &mut self.link.message {
             message.accepted = true;
         }
-        self.gateway.links.save_task(self.turn.task_id(), &self.link).await?;
+        let (gateway, turn, link) = (self.gateway, self.turn, &self.link);
+        let ends = ends && self.stored == Stored::Nothing;
+        let save_context = async {
+            match &new_context {
+                Some(context) => store_context(gateway, turn, context).await,
+                None => Ok(()),
+            }
+        };
+        let save_task = async {
+            match ends {
+                true => gateway.links.note_ended(turn.task_id(), task).await,
+                false => gateway.links.save_task(turn.task_id(), link).await,
+            }
+        };
+        // Together, so that the store can write both at once.
+        futures::try_join!(save_context, save_task)?;
+        self.stored = if ends { Stored::Ended } else { Stored::UnderWay };
         if self.gateway.options.show_remote_ids {
             self.mirror.show_ids(&self.link);
         }
-        self.mirror.begin().await?;
+        if !ends {
+            self.mirror.begin().await?;
+        }
         Ok(true)
+    }
+
+    /// Stores the link of a task that did not end as quickly as it seemed, or that waits for its caller.
+    async fn save_link(&mut self) -> Result<(), Fault> {
+        if self.stored != Stored::UnderWay && self.link.task.is_some() {
+            self.gateway.links.save_task(self.turn.task_id(), &self.link).await?;
+            self.stored = Stored::UnderWay;
+        }
+        Ok(())
     }
 
     fn is_accepted(&self) -> bool {
@@ -307,24 +419,36 @@ impl<'a> Session<'a> {
     }
 
     async fn save_context(&mut self, context: &ContextId) -> Result<(), Fault> {
+        match self.note_context(Some(context))? {
+            Some(new) => Ok(store_context(self.gateway, self.turn, &new).await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the remote context. Returns it if it is new.
+    fn note_context(&mut self, context: Option<&ContextId>) -> Result<Option<ContextId>, Fault> {
+        let Some(context) = context.filter(|id| !id.is_empty()) else { return Ok(None) };
         if context.as_str().len() > MAX_ID {
             return Err(Fault::Invalid("the id of the context is too long"));
         }
-        if self.link.context.as_ref() != Some(context) {
+        let is_new = self.link.context.as_ref() != Some(context);
+        if is_new {
             self.link.context = Some(context.clone());
-            let owner = &self.turn.caller().owner;
-            self.gateway.links.save_context(owner, self.turn.context_id(), context).await?;
         }
-        Ok(())
+        Ok(is_new.then(|| context.clone()))
     }
 
     /// Forgets a task that has no next turn.
     async fn finish(&mut self) -> Result<(), Fault> {
-        if !self.mirror.state().is_interrupted() {
-            self.gateway.links.end_task(self.turn.task_id()).await?;
+        if self.stored == Stored::UnderWay && !self.mirror.state().is_interrupted() {
+            self.gateway.links.end_task(self.turn.task_id(), self.link.task.as_ref()).await?;
         }
         Ok(())
     }
+}
+
+async fn store_context(gateway: &Inner, turn: &Turn, remote: &ContextId) -> Result<(), StoreError> {
+    gateway.links.save_context(&turn.caller().owner, turn.context_id(), remote).await
 }
 
 /// Sends a message.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    Agent, AgentError, AgentResult, PendingPermission, Permission, PermissionAction, PermissionRequest,
-    Report, ToolReport, Turn,
+    Agent, AgentError, AgentResult, Owner, PendingPermission, Permission, PermissionAction,
+    PermissionRequest, Report, ToolReport, Turn,
 };
 use attache_protocol::{Part, TaskId};
 use serde_json::{Map, Value};
@@ -17,7 +17,6 @@ use super::connection::{Connection, OpenCall};
 use super::content::ToolOutput;
 use super::question::{self, Question};
 use super::request::{ToolCall, resolve};
-use super::sessions::Waiting;
 use super::{CallError, Mcp, McpError};
 
 /// The shortest time between two reports of progress. What is reported in between is left out.
@@ -38,13 +37,21 @@ impl Agent for Mcp {
     }
 
     fn task_ended(&self, task: &TaskId) {
-        drop(self.0.sessions.take(task));
+        drop(self.0.questions.take(task));
         drop(self.0.asked.take(task));
     }
 }
 
+/// A call with its question. Dropping it cancels both.
+pub(super) struct OpenQuestion {
+    owner: Owner,
+    call: OpenCall,
+    question: Question,
+}
+
 /// A call that waits for the permission of the caller.
 pub(super) struct AskedCall {
+    owner: Owner,
     id: String,
     call: ToolCall,
     pending: PendingPermission,
@@ -55,7 +62,7 @@ impl Mcp {
         if let Some(asked) = self.0.asked.take(turn.task_id()) {
             return self.decided(turn, asked, begun).await;
         }
-        let Some(waiting) = self.0.sessions.take(turn.task_id()) else {
+        let Some(open) = self.0.questions.take(turn.task_id()) else {
             if let Some(lost) = turn.lost_permission() {
                 let text = format!(
                     "{}: not permitted, because the answer did not arrive in time. Send a new message to call the tool again.",
@@ -72,7 +79,7 @@ impl Mcp {
             }
             return self.start(turn, begun).await;
         };
-        let Waiting { call, question } = waiting;
+        let OpenQuestion { call, question, .. } = open;
         let answer = match question::read(turn.message(), &question.schema, &self.0.schemas).await {
             Ok(answer) => answer,
             // The caller can answer again.
@@ -117,10 +124,10 @@ impl Mcp {
         let pending = turn.ask_permission(request(&id, &call), again).await?;
         let limit = turn.permission_timeout().unwrap_or(self.0.options.question_timeout);
         pending.deny_after(limit);
-        let asked = AskedCall { id, call, pending };
+        let asked = AskedCall { owner: turn.caller().owner.clone(), id, call, pending };
         self.0.asked.put(turn.task_id().clone(), asked);
         // Calls keep their arguments while they wait. A call that is dropped is denied.
-        drop(self.0.asked.take_beyond(self.0.options.max_calls));
+        drop(self.0.asked.take_beyond(self.0.options.max_calls, |asked| &asked.owner));
         // The task can be canceled before the call is among the waiting ones.
         if turn.is_cancelled() {
             drop(self.0.asked.take(turn.task_id()));
@@ -130,7 +137,7 @@ impl Mcp {
 
     /// Goes on after the answer of the caller.
     async fn decided(&self, turn: &Turn, asked: AskedCall, begun: Instant) -> AgentResult {
-        let AskedCall { id, call, pending } = asked;
+        let AskedCall { id, call, pending, .. } = asked;
         match turn.permission_answer(&pending).await? {
             None => self.ask_permission(turn, id, call, true).await,
             Some(answer) if answer.allows => {
@@ -225,13 +232,15 @@ impl Mcp {
             parts.insert(0, Part::text(text));
         }
         let options = &self.0.options;
-        let waiting = Waiting { call, question };
+        let open = OpenQuestion { owner: turn.caller().owner.clone(), call, question };
         // The call is kept first, so that an answer finds it.
-        self.0.sessions.put(turn.task_id().clone(), waiting, options.question_timeout, options.max_calls);
+        let expired = tokio::time::sleep(options.question_timeout);
+        self.0.questions.put_until(turn.task_id().clone(), open, expired);
+        drop(self.0.questions.take_beyond(options.max_calls, |open| &open.owner));
         let asked = turn.ask_with(parts).await;
         // The task can be canceled before the call is among the waiting ones.
         if asked.is_err() || turn.is_cancelled() {
-            drop(self.0.sessions.take(turn.task_id()));
+            drop(self.0.questions.take(turn.task_id()));
         }
         asked
     }

@@ -22,7 +22,6 @@ mod process;
 mod question;
 mod request;
 mod sampling;
-mod sessions;
 mod tap;
 mod tools;
 
@@ -42,9 +41,8 @@ pub use self::error::{CallError, McpError};
 pub use self::options::{McpOptions, McpServer};
 pub use self::tools::ToolInfo;
 
-use self::agent::AskedCall;
+use self::agent::{AskedCall, OpenQuestion};
 use self::connection::{Catalog, Connection};
-use self::sessions::Sessions;
 use crate::model::Tool;
 use crate::waiting::Waiting;
 
@@ -60,7 +58,8 @@ struct Inner {
     exclusive: Arc<AtomicBool>,
     catalog: watch::Sender<Arc<Catalog>>,
     permits: Arc<Semaphore>,
-    sessions: Sessions,
+    /// The calls that wait for the answer to a question.
+    questions: Waiting<OpenQuestion>,
     /// The calls that wait for permission.
     asked: Waiting<AskedCall>,
     schemas: Schemas,
@@ -89,7 +88,7 @@ impl Mcp {
             exclusive,
             catalog: watch::Sender::default(),
             permits,
-            sessions: Sessions::default(),
+            questions: Waiting::default(),
             asked: Waiting::default(),
             schemas: Schemas::default(),
         }));

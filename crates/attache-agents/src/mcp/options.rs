@@ -86,7 +86,7 @@ pub struct McpOptions {
     pub token: Option<Secret>,
     /// Further headers for a URL.
     pub headers: BTreeMap<String, Secret>,
-    /// The OAuth client for a URL. It uses stored tokens, or requests tokens with its secret, when the server asks for a login.
+    /// The OAuth client for a URL. It requests tokens with its secret, or uses those of its token store, when the server asks for a login.
     pub oauth: Option<OAuth>,
     /// Which addresses may be called. Any address unless set, because the operator chose the URL.
     pub policy: Option<Policy>,

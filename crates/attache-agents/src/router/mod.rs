@@ -119,12 +119,12 @@ impl Router {
         self.0.routing.load().card()
     }
 
-    /// The card whenever the agents change.
+    /// The card whenever the agents change. The stream ends with the router, and does not keep it.
     pub fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
-        let (router, changes) = (self.clone(), self.0.changes.subscribe());
+        let (router, changes) = (Arc::downgrade(&self.0), self.0.changes.subscribe());
         futures::stream::unfold((router, changes), |(router, mut changes)| async move {
             changes.changed().await.ok()?;
-            let card = router.card();
+            let card = router.upgrade()?.routing.load().card();
             Some((card, (router, changes)))
         })
     }

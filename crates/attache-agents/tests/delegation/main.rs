@@ -3,6 +3,7 @@
 mod continuing;
 mod credentials;
 mod engine_http;
+mod handmade;
 mod http;
 mod support;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_agents::FunctionGuard;
 use attache_agents::delegation::{Delegation, DelegationOptions};
-use attache_core::{Agent, AgentResult, MemoryStore, Store, Turn};
+use attache_core::{Agent, AgentResult, MemoryStore, Store, TraceParent, Turn};
 use attache_iii::engine::{Engine, EngineOptions};
 use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use attache_outbound::Policy;
@@ -211,8 +211,27 @@ impl Delegator {
     }
 
     pub(crate) async fn call_result(&self, function: &str, payload: Value) -> Result<Value, CallError> {
+        self.call_traced(function, payload, None).await
+    }
+
+    /// Calls a function within a trace.
+    pub(crate) async fn call_in_trace(
+        &self,
+        function: &str,
+        payload: Value,
+        trace: &str,
+    ) -> Result<Value, CallError> {
+        self.call_traced(function, payload, Some(trace.parse().unwrap())).await
+    }
+
+    async fn call_traced(
+        &self,
+        function: &str,
+        payload: Value,
+        trace_parent: Option<TraceParent>,
+    ) -> Result<Value, CallError> {
         let payload = to_raw_value(&payload).unwrap();
-        let call = FunctionCall { function, payload: &payload, timeout: TEST_TIMEOUT, trace_parent: None };
+        let call = FunctionCall { function, payload: &payload, timeout: TEST_TIMEOUT, trace_parent };
         let result = in_time(self.engine.call(call)).await?;
         Ok(serde_json::from_str(result.get()).unwrap())
     }

@@ -49,6 +49,18 @@ async fn the_card_follows_the_remote_card_and_survives_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removed_gateway_reads_the_remote_card_no_more() {
+    let (script, _reports) = Script::new();
+    let remote = start_remote(script).await;
+    let options =
+        quick_options(&remote.url(), new_store()).with(|options| options.refresh = Duration::from_millis(10));
+    let gateway = Gateway::connect(options).await.unwrap();
+    let mut cards = Box::pin(gateway.cards());
+    drop(gateway);
+    assert!(in_time(futures::StreamExt::next(&mut cards)).await.is_none(), "the card has not changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_to_itself_is_refused() {
     let (script, _reports) = Script::new();
     let remote = start_remote(script).await;

@@ -43,14 +43,28 @@ impl Remote {
     where
         F: Fn(&str, usize, Value) -> Response + Send + Sync + 'static,
     {
+        let more = move |url: &str| {
+            json!({
+                "capabilities": {"streaming": streaming},
+                "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+            })
+        };
+        Self::start_with(more, answer).await
+    }
+
+    /// The same, with members of the card that depend on the URL of the endpoint.
+    pub(crate) async fn start_with<F>(more: impl FnOnce(&str) -> Value, answer: F) -> Self
+    where
+        F: Fn(&str, usize, Value) -> Response + Send + Sync + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let card = json!({
+        let mut card = json!({
             "name": "Hostile", "description": "", "version": "1", "skills": [],
             "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
-            "capabilities": {"streaming": streaming},
-            "supportedInterfaces": [{"url": format!("{url}/a2a"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
         });
+        let more = more(&format!("{url}/a2a"));
+        card.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (sender, requests) = mpsc::unbounded_channel();
         let answer = Arc::new(answer);
         let count = Arc::new(AtomicUsize::new(0));

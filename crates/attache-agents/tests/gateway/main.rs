@@ -7,4 +7,6 @@ mod hostile;
 mod outages;
 mod repeating;
 mod support;
+mod surface;
 mod wire;
+mod writes;

@@ -6,6 +6,7 @@ use attache_agents::gateway::{Gateway, GatewayError};
 use attache_client::Client;
 use attache_protocol::TaskState;
 
+use crate::handmade::*;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,6 +61,29 @@ async fn a_gateway_that_dies_goes_on_and_does_not_send_the_message_again() {
     let task = reaches(&client, &task, TaskState::Completed).await;
     assert_eq!(texts(&task, "story"), ["one ", "two"]);
     assert!(reports.is_empty(), "the message was sent once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_may_have_arrived_is_sent_again_under_the_same_id() {
+    let mut remote = Remote::start(true, |_, number, id| match number {
+        0 => events(&id, Vec::new(), true),
+        _ => events(&id, vec![task("TASK_STATE_COMPLETED")], false),
+    })
+    .await;
+    let store = new_store();
+    let gateway = start_gateway(quick_options(&remote.url, store.clone())).await;
+    let client = Client::connect(&gateway.url()).await.unwrap();
+    // With a key, the task exists before the remote agent has it.
+    let sent = send(&client, immediately("hi").idempotency_key("k")).await;
+    let first = remote.request().await;
+    gateway.kill().await;
+    let gateway = start_gateway(quick_options(&remote.url, store)).await;
+    let client = Client::connect(&gateway.url()).await.unwrap();
+    reaches(&client, &sent, TaskState::Completed).await;
+    let again = remote.request().await;
+    assert_eq!(first.headers["idempotency-key"], again.headers["idempotency-key"]);
+    let id = |request: &Request| request.body["params"]["message"]["messageId"].clone();
+    assert_eq!(id(&first), id(&again));
 }
 
 #[tokio::test(flavor = "multi_thread")]

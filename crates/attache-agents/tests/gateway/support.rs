@@ -227,16 +227,25 @@ pub(crate) fn quick_options(url: &str, store: Arc<dyn Store>) -> GatewayOptions 
 
 /// Starts a gateway. It is connected within the runtime of its server.
 pub(crate) async fn start_gateway(options: GatewayOptions) -> TestServer {
+    start_gateway_with(options, |server| server).await
+}
+
+/// Starts a gateway on a server that is configured.
+pub(crate) async fn start_gateway_with(
+    options: GatewayOptions,
+    configure: impl FnOnce(Server<Gateway>) -> Server<Gateway> + Send + 'static,
+) -> TestServer {
     TestServer::start(move || async move {
         let store = options.store.clone();
         let gateway = Gateway::connect(options).await.unwrap();
         let (card, cards) = (gateway.card(), gateway.cards());
-        Server::new(gateway)
+        let server = Server::new(gateway)
             .card(card)
             .card_updates(cards)
             .shared_store(store)
             .service_options(|options| options.lease = SHORT_LEASE)
-            .bind("127.0.0.1:0")
+            .bind("127.0.0.1:0");
+        configure(server)
     })
     .await
 }

@@ -326,3 +326,27 @@ async fn a_cancel_before_the_remote_task_is_known_reaches_it_later() {
     release.send(true).unwrap();
     remote.request_of("CancelTask").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_read_to_its_end_so_that_its_connection_can_be_used_again() {
+    let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+    let held = gate.clone();
+    let remote = Remote::start(true, move |_, _, id| {
+        let last = json!({"jsonrpc": "2.0", "id": id, "result": task("TASK_STATE_COMPLETED")});
+        let (ended, held) = (ended.clone(), held.clone());
+        let event = futures::stream::once(async move { Ok(Bytes::from(format!("data: {last}\n\n"))) });
+        let end = futures::stream::once(async move {
+            held.notified().await;
+            ended.send(()).unwrap();
+            Ok::<_, std::io::Error>(Bytes::from(": end\n\n"))
+        });
+        let body = Body::from_stream(futures::StreamExt::chain(event, end));
+        ([("content-type", "text/event-stream")], body).into_response()
+    })
+    .await;
+    let (_gateway, client) = client_of(&remote, MIB).await;
+    assert_eq!(send(&client, "hi").await.status.state, TaskState::Completed);
+    gate.notify_one();
+    in_time(ends.recv()).await.unwrap();
+}

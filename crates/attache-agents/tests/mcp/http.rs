@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::support::{failure, json, question, run, serve, start as start_call, task, until};
+use crate::support::{failure, json, question, run, serve, start as start_call, task, text, until};
 
 /// The server: which token it wants, and what it was sent.
 #[derive(Default)]
@@ -32,6 +32,8 @@ struct Script {
     /// The status for an unknown session.
     unknown_session: Mutex<u16>,
     base: Mutex<String>,
+    /// How many calls of `gather` have begun.
+    gathered: tokio::sync::watch::Sender<usize>,
 }
 
 fn app(script: &Arc<Script>) -> Router {
@@ -135,7 +137,7 @@ async fn message(State(script): State<Arc<Script>>, headers: HeaderMap, body: By
             ([("mcp-session-id", format!("s{number}"))], axum::Json(reply(result))).into_response()
         }
         Some("tools/list") => {
-            let names = ["echo", "ask", "big", "big_stream", "broken", "hang", "hang_stream"];
+            let names = ["echo", "ask", "big", "big_stream", "broken", "hang", "hang_stream", "gather"];
             axum::Json(reply(json!({"tools": names.map(tool)}))).into_response()
         }
         Some("tools/call") => match message["params"]["name"].as_str().unwrap() {
@@ -170,6 +172,11 @@ async fn message(State(script): State<Arc<Script>>, headers: HeaderMap, body: By
                 let stream = futures::StreamExt::chain(first, futures::stream::pending());
                 ([("content-type", "text/event-stream")], axum::body::Body::from_stream(stream))
                     .into_response()
+            }
+            "gather" => {
+                script.gathered.send_modify(|count| *count += 1);
+                script.gathered.subscribe().wait_for(|count| *count >= 100).await.unwrap();
+                axum::Json(reply(json!({"content": [{"type": "text", "text": "all"}]}))).into_response()
             }
             "broken" => (StatusCode::INTERNAL_SERVER_ERROR, "secret of the server").into_response(),
             _ => {
@@ -216,6 +223,17 @@ async fn a_question_reaches_the_call_whose_stream_it_came_on() {
     assert_eq!(question(&asked), "Which city?");
     let done = task(agent.answer(&asked, "Oslo").await.unwrap());
     assert_eq!(json(&done), json!({"action": "accept", "content": {"city": "Oslo"}}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_calls_over_http_run_at_once() {
+    let (_script, options) = start().await;
+    let mcp = Mcp::connect(options.with(|options| options.max_calls = 100)).await.unwrap();
+    let agent = serve(&mcp).await;
+    let calls = (0..100).map(|_| run(&agent, "gather", json!({})));
+    for done in futures::future::join_all(calls).await {
+        assert_eq!(text(&done), "all");
+    }
 }
 
 #[tokio::test]

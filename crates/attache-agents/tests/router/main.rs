@@ -118,6 +118,21 @@ async fn the_card_has_the_skills_of_all_agents_and_follows_changes() {
     assert_eq!(answered_by(&client, message("hello", &json!({"agent": "new"}))).await.unwrap(), "new");
 }
 
+#[tokio::test]
+async fn a_removed_router_does_not_keep_its_agents() {
+    let (kept, mut gone) = tokio::sync::mpsc::channel::<()>(1);
+    let agent = agent_fn(move |_: Turn| {
+        let _kept = &kept;
+        async { Ok(()) }
+    });
+    let routed = RoutedAgent::new(agent, AgentCard::new("chat", "chat"));
+    let router = Router::new(RouterOptions::new(), [("chat".to_owned(), routed)]).unwrap();
+    let mut cards = Box::pin(router.cards());
+    drop(router);
+    assert!(gone.recv().await.is_none(), "the agent is gone");
+    assert!(cards.next().await.is_none());
+}
+
 #[test]
 fn a_rule_for_an_unknown_agent_is_an_error_that_lists_the_known_ones() {
     let options = RouterOptions::new().with(|options| options.rules = vec![Rule::new("books")]);

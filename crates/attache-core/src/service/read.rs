@@ -232,6 +232,6 @@ impl Service {
         if self.0.card.load().capabilities.streaming == Some(true) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::UnsupportedOperation, "this agent does not stream"))
+        Err(Error::streaming_not_supported())
     }
 }

@@ -3,8 +3,11 @@
 //! The engine notifies the worker when workers connect or disconnect, and shortly after that when functions change. A slow poll
 //! finds changes without a notification. If the list cannot be loaded, the catalog is empty: functions that may be gone are not
 //! offered.
+//!
+//! The list also shows whether the engine still has the functions of this worker. Engines before 0.23 remove them when another worker
+//! with functions of the same ids leaves, and do not always say so.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +43,7 @@ pub(super) fn watch_functions(inner: &Arc<Inner>) -> Updates {
         catalog,
         info_support: InfoSupport::Batch,
         schemas: HashMap::new(),
+        own: HashSet::new(),
         failing: false,
     };
     inner.runtime.spawn(watcher.run(changed));
@@ -98,6 +102,15 @@ struct ListedFunction {
 }
 
 impl ListedFunction {
+    /// Whether callers may see the function, as engines list it by default: it is neither internal nor in another namespace. Calls
+    /// without a namespace go to the default one.
+    fn is_for_others(&self) -> bool {
+        let is_engines =
+            self.function_id.starts_with("engine::") && !self.function_id.starts_with("engine::queue::");
+        let is_internal = self.metadata.as_ref().is_some_and(|metadata| metadata["internal"] == true);
+        !is_engines && !is_internal && self.namespace.as_deref().is_none_or(|name| name == "default")
+    }
+
     /// Whether the schemas must be requested: the function has `a2a.` metadata, and the list omits its schemas.
     fn needs_schemas(&self) -> bool {
         let ours = |metadata: &Value| {
@@ -136,6 +149,8 @@ struct CatalogWatcher {
     info_support: InfoSupport,
     /// The schemas that were requested, with the list entry at that time.
     schemas: HashMap<String, (ListedFunction, Schemas)>,
+    /// The functions of this worker that the engine has listed on this connection.
+    own: HashSet<String>,
     failing: bool,
 }
 
@@ -153,6 +168,7 @@ impl CatalogWatcher {
             }
             self.info_support = InfoSupport::Batch;
             self.schemas.clear();
+            self.own.clear();
             self.watch_connection(&connection, &mut state, &changed).await;
             self.publish(None);
         }
@@ -215,6 +231,8 @@ impl CatalogWatcher {
     /// Loads the list. Schemas of functions whose entry did not change are reused, unless the engine sent a notification.
     async fn load(&mut self, why: &Reason) -> Result<Catalog, CallError> {
         let listed = self.list().await?;
+        self.keep_registered(&listed);
+        let listed: Vec<_> = listed.into_iter().filter(ListedFunction::is_for_others).collect();
         match why {
             Reason::Notified => self.schemas.clear(),
             Reason::Disconnected | Reason::Interval => {
@@ -250,13 +268,23 @@ impl CatalogWatcher {
         Ok(infos.collect::<BTreeMap<_, _>>())
     }
 
+    /// All functions of the engine, with internal ones.
     async fn list(&self) -> Result<Vec<ListedFunction>, CallError> {
-        let listed: FunctionList = self.call("engine::functions::list", &json!({})).await?;
-        // Calls without a namespace go to this namespace.
-        let in_default = |listed: &ListedFunction| {
-            listed.namespace.as_deref().is_none_or(|namespace| namespace == "default")
-        };
-        Ok(listed.parse().filter(in_default).collect())
+        let listed: FunctionList =
+            self.call("engine::functions::list", &json!({"include_internal": true})).await?;
+        Ok(listed.parse().collect())
+    }
+
+    /// Registers everything again if the engine has lost a function of this worker. A function that was never listed does not count:
+    /// the engine may hide it.
+    fn keep_registered(&mut self, listed: &[ListedFunction]) {
+        let listed: HashSet<&str> = listed.iter().map(|listed| listed.function_id.as_str()).collect();
+        let own = self.inner.registry.lock().function_ids();
+        if let Some(lost) = own.iter().find(|id| self.own.contains(*id) && !listed.contains(id.as_str())) {
+            tracing::warn!(function = lost, "the engine has removed a function of this worker");
+            self.inner.register_again_soon();
+        }
+        self.own.extend(own.into_iter().filter(|id| listed.contains(id.as_str())));
     }
 
     /// Requests the schemas of some functions. If the engine does not return a schema, the function has none. Fails only if the

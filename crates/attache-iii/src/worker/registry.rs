@@ -89,6 +89,11 @@ impl Registry {
         self.functions.len()
     }
 
+    /// The ids of the functions.
+    pub(super) fn function_ids(&self) -> Vec<String> {
+        self.functions.keys().cloned().collect()
+    }
+
     /// The handler of a function.
     pub(super) fn handler(&self, id: &str) -> Option<Handler> {
         self.functions.get(id).map(|function| function.handler.clone())
@@ -201,7 +206,7 @@ impl Inner {
         trigger.rejection.send_replace(Some(Rejection { code: error.code, message: error.message }));
     }
 
-    /// Registers everything again in a moment, because a worker has disconnected.
+    /// Registers everything again in a moment, because a worker has disconnected or a function is missing.
     ///
     /// The engine may have removed registrations of this worker with those of the other one: engines before 0.23 remove routes by their
     /// path and functions by their id. Or it rejected functions that the other worker had. Registrations are idempotent.
@@ -221,7 +226,7 @@ impl Inner {
             tracing::info!(
                 functions,
                 triggers,
-                "a worker left the engine: registered functions and routes again"
+                "registered functions and routes again: the engine may have removed them with those of another worker"
             );
         });
     }

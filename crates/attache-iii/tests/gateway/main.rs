@@ -1,6 +1,7 @@
 //! Tests of the gateway, with an engine without a socket and with virtual time.
 
 mod messages;
+mod streams;
 mod support;
 
 use std::sync::Arc;
@@ -256,6 +257,29 @@ async fn two_sends_for_one_new_task_call_its_function_once() {
         tokio::join!(client.send_as(old_caller(), message()), client.send_as(old_caller(), message()));
     assert_eq!(a.unwrap(), b.unwrap());
     assert_eq!(engine.calls.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_contexts_call_a_function_at_once() {
+    let engine = FakeEngine::new();
+    let all = Arc::new(tokio::sync::Barrier::new(100));
+    let function = FunctionInfo { metadata: Some(exposed()), ..FunctionInfo::new("meet::all") };
+    engine.register(function, move |payload| {
+        let all = all.clone();
+        Box::pin(async move {
+            all.wait().await;
+            Ok(payload)
+        })
+    });
+    let client = Client::new(&engine);
+    let calls = (0..100).map(async |number| {
+        let context = Some(format!("c{number}").into());
+        let message = Message::user(format!("m{number}"), call("meet::all", json!({"n": number})));
+        let message = Message { context_id: context.clone(), ..message };
+        let task = client.send_as(Caller::default(), message).await.unwrap();
+        assert_eq!((task.context_id.clone(), result(&task)), (context, json!({"n": number})));
+    });
+    futures::future::join_all(calls).await;
 }
 
 #[tokio::test(start_paused = true)]

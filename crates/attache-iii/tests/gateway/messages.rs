@@ -2,7 +2,7 @@
 
 use attache_core::{Caller, Identity, Owner};
 use attache_iii::{CallError, ChannelItem, FunctionInfo};
-use attache_protocol::{JsonObject, Message, Part, Task, TaskState};
+use attache_protocol::{ErrorKind, JsonObject, Message, Part, Task, TaskState};
 use serde_json::{Value, json};
 
 use crate::support::{Client, FakeEngine, call, exposed, status_text};
@@ -76,6 +76,49 @@ async fn a_named_function_gets_its_payload_alone_unless_it_asks_for_the_message(
     let payload = last_payload(&engine);
     assert_eq!((&payload["payload"], &payload["taskId"]), (&json!({"n": 1}), &json!(task.id.as_str())));
     assert_eq!(payload["caller"], json!({"name": null, "scopes": []}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_beside_a_payload_are_refused_and_not_lost() {
+    let engine = FakeEngine::new();
+    engine.function("plain::f", exposed(), json!(1));
+    engine.function("whole::f", json!({"a2a.expose": true, "a2a.input": "message"}), json!(1));
+    let client = Client::new(&engine);
+    let send = async |id: &str| {
+        let message = Message::user(id, call(id, json!({}))).part(Part::raw(vec![1]).filename("a.bin"));
+        client.send_as(Caller::default(), message).await
+    };
+    let error = send("plain::f").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidParams);
+    assert!(error.message().contains(r#"`"a2a.input": "message"`"#), "{}", error.message());
+    assert!(client.tasks().await.is_empty() && engine.calls.lock().is_empty());
+    let task = send("whole::f").await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed, "{}", status_text(&task));
+    assert_eq!(last_payload(&engine)["parts"][1]["filename"], "a.bin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_default_function_refuses_files_that_it_cannot_get() {
+    let engine = FakeEngine::new();
+    let names = ["agentId", "message", "input", "sessionId", "history"];
+    let properties: serde_json::Map<_, _> =
+        names.map(|name| (name.to_owned(), json!({}))).into_iter().collect();
+    let function = FunctionInfo {
+        metadata: Some(exposed()),
+        request_format: Some(json!({"properties": properties, "additionalProperties": false})),
+        ..FunctionInfo::new("agent::chat")
+    };
+    engine.register(function, |_| Box::pin(async { Ok(json!({"a2a": {"ask": "Which file?"}})) }));
+    let client = with_default(&engine);
+    let file = || Part::raw(vec![1]).filename("a.bin");
+    let error = client.send_as(Caller::default(), Message::user("m", file())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidParams);
+    assert!(error.message().contains("lists no member `parts`"), "{}", error.message());
+    let task = client.send(Part::text("hi")).await;
+    let answer = Message { task_id: Some(task.id), ..Message::user("m2", file()) };
+    let task = client.send_as(Caller::default(), answer).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert!(status_text(&task).contains("lists no member `parts`"), "{}", status_text(&task));
 }
 
 #[tokio::test(start_paused = true)]

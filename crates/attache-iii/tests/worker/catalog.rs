@@ -248,6 +248,30 @@ async fn everything_is_registered_again_when_another_worker_leaves() {
 }
 
 #[tokio::test]
+async fn a_function_that_the_engine_has_removed_without_a_word_is_registered_again() {
+    let engine = Engine::start().await;
+    let options = WorkerOptions { poll_interval: Duration::from_millis(20), ..engine.options() };
+    let worker = Worker::connect(options).unwrap();
+    worker.register(function("f"), |_| async { Ok(raw(&json!(1))) });
+    worker.register(function("hidden"), |_| async { Ok(raw(&json!(1))) });
+    let route = worker.register_trigger("http", "f", json!({"api_path": "a2a", "http_method": "POST"}));
+    let mut updates = worker.updates();
+    let mut peer = engine.join().await;
+    let internal = |id: &str| json!({"function_id": id, "metadata": {"internal": true}});
+    list(&mut peer, json!([marked("other"), internal("f"), {"function_id": "engine::log::info"}])).await;
+    let called = peer.call(INFO).await;
+    peer.answer(&called, json!({"functions": []})).await;
+    assert_eq!(ids(&next(&mut updates).await), ["other"], "internal functions are not for callers");
+    // Nothing is missing, so nothing is registered: the next message is the next request for the list.
+    let called = peer.hear().await;
+    assert_eq!(called["function_id"], LIST, "{called}");
+    peer.answer(&called, json!({"functions": [internal("f"), marked("other")]})).await;
+    // Another worker with the same function has left, and the engine says nothing.
+    list(&mut peer, json!([marked("other")])).await;
+    while peer.message("registertrigger").await["id"] != route.id() {}
+}
+
+#[tokio::test]
 async fn a_function_that_was_refused_is_registered_again_when_a_worker_leaves() {
     let (_engine, mut peer, worker, _updates) = following().await;
     let registration = worker.register(function("f"), |_| async { Ok(raw(&json!(1))) });

@@ -68,6 +68,9 @@ pub(super) fn worded(error: &Error) -> Cow<'_, Error> {
             None => return Cow::Borrowed(error),
         },
         ErrorKind::TaskNotCancelable => "Task not cancelable (terminal state)".into(),
+        ErrorKind::UnsupportedOperation if *error == Error::streaming_not_supported() => {
+            "Streaming not supported".into()
+        }
         ErrorKind::PushNotificationNotSupported => "Push notifications not supported".into(),
         ErrorKind::InvalidParams => match error.message().strip_prefix("invalid parameters") {
             Some(rest) => format!("Invalid params{rest}").into(),
@@ -96,4 +99,21 @@ pub(super) fn worded(error: &Error) -> Cow<'_, Error> {
 /// Reads a stored task.
 pub(super) fn read_task(json: &[u8]) -> Result<Task, Error> {
     read::read_task::<Iii>(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_words_that_clients_of_the_worker_know() {
+        for (error, words) in [
+            (Error::task_not_found("nope"), "Task not found: nope"),
+            (Error::streaming_not_supported(), "Streaming not supported"),
+            (Error::new(ErrorKind::PushNotificationNotSupported, "x"), "Push notifications not supported"),
+            (Error::new(ErrorKind::UnsupportedOperation, "the task has ended"), "the task has ended"),
+        ] {
+            assert_eq!(worded(&error).message(), words);
+        }
+    }
 }

@@ -492,3 +492,25 @@ async fn a_gateway_fetches_the_files_of_the_remote_agent_for_its_callers() {
     assert_eq!(get(&url, &[]).await.2, bytes);
     assert_eq!(part(&task)["filename"], "a.bin");
 }
+
+#[tokio::test]
+async fn a_file_that_a_gateway_fetches_counts_in_the_limit_of_the_answer() {
+    let there = TestStore::new();
+    let remote = there.serve(&[]).await;
+    let bytes = content(50_000);
+    for (limit, state) in [("60kB", "TASK_STATE_COMPLETED"), ("50kB", "TASK_STATE_FAILED")] {
+        let here = Home::new();
+        let settings = format!(
+            "listen: 127.0.0.1:0\nstore: memory\nremote: {{ url: \"{}\", max-bytes: {limit} }}\nartifacts: {{ inline-limit: 1KiB }}\n",
+            remote.url
+        );
+        let file = here.file("gateway.yml", &settings);
+        let (gateway, _) = Program::command_with(&["serve", "--config", &file], &[]).await;
+        let task = echo(&gateway.url, "a.bin", &bytes, None).await;
+        assert_eq!(task["status"]["state"], state, "{limit}: {task}");
+        if state == "TASK_STATE_FAILED" {
+            let text = task["status"]["message"]["parts"][0]["text"].as_str().unwrap();
+            assert_eq!(text, "the answer of the remote agent is larger than the limit of 50000 bytes");
+        }
+    }
+}

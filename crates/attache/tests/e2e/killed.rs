@@ -213,6 +213,25 @@ async fn a_coding_agent_fails_its_task_and_goes_on_with_its_session() {
 }
 
 #[tokio::test]
+async fn a_function_fails_its_task_and_can_be_called_again() {
+    let settings = "engine: { listen: \"127.0.0.1:0\" }\nfunctions: { demo: true }\n";
+    let killable = Killable::new(|_| settings.to_owned());
+    let server = killable.start().await;
+    let call = json!({"message": message("demo::wait {\"seconds\": 600}", "c"), "configuration": {"returnImmediately": true}});
+    let id = server.call("SendMessage", call).await["task"]["id"].clone();
+    until("the function runs", async || {
+        server.call("GetTask", json!({"id": id})).await["status"]["state"] == "TASK_STATE_WORKING"
+    })
+    .await;
+    server.kill().await;
+    let server = killable.start().await;
+    let task = ended(&server, &id).await;
+    assert!(reason(&task).contains(INTERRUPTED), "{task}");
+    let task = say(&server, "c", "demo::wait {\"seconds\": 0}").await;
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
+}
+
+#[tokio::test]
 async fn an_mcp_server_fails_its_call_and_is_started_again() {
     if !has_python("killed::an_mcp_server_fails_its_call_and_is_started_again") {
         return;

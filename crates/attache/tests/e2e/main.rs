@@ -29,6 +29,7 @@ mod model_tools;
 mod models;
 mod pages;
 mod programs;
+mod removed_agents;
 mod store;
 mod support;
 #[cfg(unix)]

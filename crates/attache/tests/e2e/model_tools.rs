@@ -104,3 +104,37 @@ async fn a_model_can_answer_the_question_of_an_agent() {
     assert_eq!(send(&format!("call ask_clerk {answer}")).await, "booked");
     only_task(&server, "clerk", "TASK_STATE_COMPLETED").await;
 }
+
+#[tokio::test]
+async fn the_trace_of_a_message_reaches_the_agents_and_functions_that_the_model_calls() {
+    const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let home = Home::new();
+    let settings = format!(
+        r#"
+listen: 127.0.0.1:0
+store: memory
+log: {{ format: json }}
+agents:
+  clerk: {{ echo: true, card: {{ name: Clerk, description: Repeats }} }}
+  chat: {{ model: {{ url: {url}, name: small, key: {key}, tools: [agent:clerk, functions] }} }}
+"#,
+        url = model::start().await,
+        key = model::KEY
+    );
+    let file = home.file("attache.yml", &settings);
+    let arguments = ["serve", "--demo", "--engine-listen", "127.0.0.1:0", "--config", &file];
+    let (server, _, mut log) = Program::watched(&arguments, &[]).await;
+    let send = async |text: &str| {
+        let body =
+            json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message(text)}});
+        let request = reqwest::Client::new().post(format!("{}/agents/chat/a2a", server.url)).json(&body);
+        let request = request.header("traceparent", format!("00-{TRACE_ID}-00f067aa0ba902b7-01"));
+        request.header("A2A-Version", "1.0").send().await.expect("the server answers");
+    };
+    send(r#"call pricing__quote {"sku": "A-1"}"#).await;
+    let line = log.line_with("function call").await;
+    assert!(line.contains(TRACE_ID), "{line}");
+    send(r#"call ask_clerk {"message": "hi"}"#).await;
+    let line = log.line_with(r#""agent":"Clerk""#).await;
+    assert!(line.contains(TRACE_ID), "{line}");
+}

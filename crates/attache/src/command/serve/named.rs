@@ -214,14 +214,9 @@ impl RunningAgents {
         agents.map(|(name, agent)| (name.clone(), agent.routed())).collect()
     }
 
-    /// How long the turns of an agent at the root may take. A router passes them to any of the named agents.
+    /// How long the turns of an agent may take.
     fn times(&self, section: &AgentSection) -> TurnTimes {
-        match section.uses_others() {
-            true => {
-                self.checked.values().map(|agent| agent.section.times()).fold(section.times(), TurnTimes::max)
-            }
-            false => section.times(),
-        }
+        times_among(&self.checked, section)
     }
 
     /// Lets models call the tools of the MCP servers that there are now.
@@ -302,7 +297,7 @@ impl RunningAgents {
     pub(super) fn publish(&self, server: &Agents, limits: &Limits) -> Result<(), Failure> {
         for (name, built) in &self.built {
             if let Some(checked) = self.checked.get(name) {
-                put(server, name, checked, built, limits)?;
+                put(server, name, checked, built, limits, self.times(&checked.section))?;
             }
         }
         Ok(())
@@ -368,7 +363,7 @@ impl RunningAgents {
         });
         for (name, built) in new {
             if let Some(agent) = self.checked.get(&name) {
-                put(server, &name, agent, &built, limits)?;
+                put(server, &name, agent, &built, limits, self.times(&agent.section))?;
                 tracing::info!(agent = name, "changed an agent");
             }
             self.built.insert(name, built);
@@ -381,14 +376,16 @@ impl RunningAgents {
                         let followed = follow(&agent.section, self.routed());
                         followed.map_err(|failure| in_agent(name, failure))?;
                     }
-                    if old.get(name).is_some_and(|old| old.is_same(agent)) {
+                    // The times of a router follow the agents that it passes messages to.
+                    let has_same_times = || times_among(&old, &agent.section) == self.times(&agent.section);
+                    if old.get(name).is_some_and(|old| old.is_same(agent)) && has_same_times() {
                         continue;
                     }
                     built.clone()
                 }
                 None => self.build(Some(name), &agent.section, agent.card.clone()).await?,
             };
-            put(server, name, agent, &built, limits)?;
+            put(server, name, agent, &built, limits, self.times(&agent.section))?;
             tracing::info!(agent = name, "changed an agent");
             made.push((name.clone(), built));
         }
@@ -441,12 +438,21 @@ impl RunningAgents {
     }
 }
 
+/// How long the turns of an agent may take among these named agents. A router passes them to any of those.
+fn times_among(named: &BTreeMap<String, CheckedAgent>, section: &AgentSection) -> TurnTimes {
+    match section.uses_others() {
+        true => named.values().map(|agent| agent.section.times()).fold(section.times(), TurnTimes::max),
+        false => section.times(),
+    }
+}
+
 fn put(
     server: &Agents,
     name: &str,
     checked: &CheckedAgent,
     built: &BuiltAgent,
     limits: &Limits,
+    times: TurnTimes,
 ) -> Result<(), Failure> {
     let mut agent =
         NamedAgent::new(built.agent.clone()).card(built.current_card()).card_updates(built.cards());
@@ -456,7 +462,6 @@ fn put(
     if let Some(limits) = checked.limits(limits) {
         agent = agent.limits(limits);
     }
-    let times = checked.section.times();
     agent = agent.service_options(move |options| times.apply(options));
     server.put(name, agent).map_err(|error| in_agent(name, Failure::new(error)))
 }
@@ -470,7 +475,28 @@ fn in_agent(name: &str, failure: Failure) -> Failure {
 mod tests {
     use attache::core::Echo;
 
+    use super::super::kinds::sections;
     use super::*;
+
+    fn checked(settings: &str) -> CheckedAgent {
+        let settings: crate::config::NamedAgent = serde_json::from_str(settings).unwrap();
+        let section = sections(&settings).remove(0);
+        CheckedAgent { settings, section, card: CardOverrides::default(), callers: None }
+    }
+
+    #[test]
+    fn a_router_has_as_much_time_as_the_slowest_agent_behind_it() {
+        let named = [
+            ("slow", r#"{"program": {"command": ["a"], "timeout": "3h", "grace": "30s"}}"#),
+            ("fast", r#"{"echo": true}"#),
+            ("desk", r#"{"router": {"default": "slow"}}"#),
+        ];
+        let named = named.map(|(name, settings)| (name.to_owned(), checked(settings)));
+        let named = BTreeMap::from(named);
+        let times = |name: &str| times_among(&named, &named[name].section);
+        assert_eq!(times("desk"), times("slow"));
+        assert!(times("desk").exceed(times("fast")));
+    }
 
     fn agent(name: &str) -> (watch::Sender<AgentCard>, BuiltAgent) {
         let (sender, card) = watch::channel(AgentCard::new(name, "d"));

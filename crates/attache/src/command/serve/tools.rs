@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use attache::core::Identity;
+use attache::core::{Identity, TraceParent};
 use attache::prelude::*;
 use attache::protocol::{AgentCard, Message, Part, SendMessageResponse, StreamResponse, Task, TaskId};
 use attache::server::{HttpService, HttpServiceFor};
@@ -65,7 +65,7 @@ impl ToolSources {
     fn agent(&self, name: &str, turn: &Turn) -> Option<Tool> {
         let server = self.server.get()?;
         let card = server.agents()?.card(name)?;
-        let peer = Peer::new(server.for_caller(identity(turn)), &format!("/agents/{name}/a2a"));
+        let peer = Peer::new(server, turn, &format!("/agents/{name}/a2a"));
         let schema = json!({
             "type": "object",
             "properties": {
@@ -97,7 +97,7 @@ impl ToolSources {
             let name = tool_name(&skill.id, &names);
             names.push(name.clone());
             let schema = schemas.get(&skill.id).cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let peer = Peer::new(server.for_caller(identity(turn)), "/a2a");
+            let peer = Peer::new(server, turn, "/a2a");
             let function = skill.id.clone();
             tools.push(Tool::new(name, &skill.description, schema, move |payload| {
                 let (peer, call) = (peer.clone(), json!({"function_id": function, "payload": payload}));
@@ -158,6 +158,8 @@ fn request_schemas(card: &AgentCard) -> Map<String, Value> {
 struct Peer {
     caller: HttpServiceFor,
     path: Arc<str>,
+    /// The trace that the call belongs to.
+    trace_parent: Option<TraceParent>,
 }
 
 /// The response to a JSON-RPC request.
@@ -183,8 +185,10 @@ impl<T> RpcResponse<T> {
 }
 
 impl Peer {
-    fn new(caller: HttpServiceFor, path: &str) -> Self {
-        Self { caller, path: path.into() }
+    /// An agent at this path, called for the caller of a turn.
+    fn new(server: &HttpService, turn: &Turn, path: &str) -> Self {
+        let caller = server.for_caller(identity(turn));
+        Self { caller, path: path.into(), trace_parent: turn.trace_parent() }
     }
 
     /// Sends a message, and returns what the agent answered. If this is dropped before, the task of the agent is canceled.
@@ -270,11 +274,13 @@ impl Peer {
 
     async fn post(&self, method: &str, params: Value) -> Result<Response<Body>, String> {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let request = Request::post(&*self.path)
+        let mut request = Request::post(&*self.path)
             .header("content-type", "application/json")
-            .header("a2a-version", "1.0")
-            .body(Body::from(body.to_string()))
-            .map_err(|error| error.to_string())?;
+            .header("a2a-version", "1.0");
+        if let Some(trace_parent) = &self.trace_parent {
+            request = request.header("traceparent", trace_parent.as_str());
+        }
+        let request = request.body(Body::from(body.to_string())).map_err(|error| error.to_string())?;
         let Ok(response) = self.caller.clone().call(request).await;
         Ok(response.map(Body::new))
     }

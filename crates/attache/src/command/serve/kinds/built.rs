@@ -37,7 +37,7 @@ impl BuiltAgent {
         Self::with_updates(agent, card, futures::stream::empty().boxed(), overrides)
     }
 
-    /// An agent whose card may change. What the operator says is applied to every card.
+    /// An agent whose card may change. What the operator says is applied to every card. The updates are dropped when the agent is.
     pub(super) fn with_updates(
         agent: impl Agent,
         card: AgentCard,
@@ -50,10 +50,14 @@ impl BuiltAgent {
         };
         let (sender, receiver) = watch::channel(changed(card));
         tokio::spawn(async move {
-            while let Some(card) = updates.next().await {
-                if sender.send(changed(card)).is_err() {
-                    return;
-                }
+            // The updates of an agent that was removed may never end by themselves, and may keep what the agent is connected to.
+            tokio::select! {
+                () = sender.closed() => {}
+                () = async {
+                    while let Some(card) = updates.next().await {
+                        sender.send_replace(changed(card));
+                    }
+                } => {}
             }
         });
         Self { agent: agent.boxed(), card: receiver, mcp: None, later: None, follow: None }
@@ -87,5 +91,30 @@ impl BuiltAgent {
     /// The agent for a router.
     pub(in super::super) fn routed(&self) -> RoutedAgent {
         RoutedAgent::watching(self.agent.clone(), self.card.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache::core::Echo;
+    use tokio::sync::oneshot::{self, error::TryRecvError};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_updates_of_an_agent_end_when_the_agent_is_removed() {
+        let (kept, mut ended) = oneshot::channel::<()>();
+        let updates = futures::stream::once(async move {
+            let _kept = kept;
+            std::future::pending::<AgentCard>().await
+        });
+        let card = AgentCard::new("Agent", "Waits for ever");
+        let built = BuiltAgent::with_updates(Echo, card, updates.boxed(), CardOverrides::default());
+        let clone = built.clone();
+        drop(built);
+        tokio::task::yield_now().await;
+        assert_eq!(ended.try_recv(), Err(TryRecvError::Empty), "a clone is still in use");
+        drop(clone);
+        assert!(ended.await.is_err());
     }
 }
