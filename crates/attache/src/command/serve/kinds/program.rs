@@ -37,8 +37,11 @@ impl AgentKind for ProgramKind {
 
     fn times(program: &config::Program) -> TurnTimes {
         let options = command(program).map(|command| program.options(command));
-        let times = options
-            .map(|options| TurnTimes::new([options.timeout, options.permission_timeout], options.grace));
+        let times = options.map(|options| {
+            // A turn can wait for a place as long as its program may take.
+            let phases = [options.timeout, options.timeout, options.permission_timeout];
+            TurnTimes::new(phases, options.grace)
+        });
         times.unwrap_or_default()
     }
 
