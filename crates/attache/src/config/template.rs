@@ -97,6 +97,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("program.command", "[./agent.py, --fast]"),
     ("program.protocol", "text"),
     ("program.directory", "/srv/agent"),
+    ("program.workspace", "/srv/project"),
+    ("program.data-directory", "/var/lib/attache/workspaces"),
     ("program.environment", "{ MODE: fast, KEY: \"${AGENT_KEY}\" }"),
     ("program.pass-environment", "[SSL_CERT_FILE]"),
     ("program.timeout", "10m"),
