@@ -12,7 +12,7 @@ const MAX_LINE: usize = 16 * 1024;
 pub(crate) struct Answer<'a>(Form<'a>);
 
 enum Form<'a> {
-    Artifact(TextStream<'a>),
+    Artifact(Box<TextStream<'a>>),
     Status(StatusText<'a>),
 }
 
@@ -30,7 +30,8 @@ impl<'a> Answer<'a> {
     pub(crate) fn new(turn: &'a Turn, artifact: &str, earlier: Vec<Part>) -> Self {
         Self(match turn.report_options().namespace {
             Namespace::Attache => {
-                Form::Artifact(TextStream::new(turn.artifact(artifact).parts(earlier).stream()))
+                let stream = turn.artifact(artifact).parts(earlier).stream();
+                Form::Artifact(Box::new(TextStream::new(stream)))
             }
             Namespace::IacCode => Form::Status(StatusText { turn, text: String::new() }),
         })
