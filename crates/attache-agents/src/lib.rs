@@ -27,6 +27,7 @@ pub mod acp;
 mod address;
 #[cfg(feature = "cli")]
 mod agent_settings;
+mod answer;
 #[cfg(feature = "cli")]
 mod args;
 pub mod budget;

@@ -14,8 +14,10 @@ const BYTES_PER_TOKEN: u64 = 4;
 pub(super) struct Charge {
     budget: Budget,
     principal: Principal,
-    /// What was sent and received so far.
-    bytes: u64,
+    /// What was sent.
+    sent: u64,
+    /// What was received so far.
+    received: u64,
     /// What the endpoint counted.
     counted: Option<u64>,
     settled: bool,
@@ -23,14 +25,14 @@ pub(super) struct Charge {
 
 impl Charge {
     pub(super) fn new(budget: &Budget, turn: &Turn, messages: &[ChatMessage]) -> Self {
-        let bytes = serde_json::to_vec(messages).map_or(0, |json| json.len() as u64);
+        let sent = serde_json::to_vec(messages).map_or(0, |json| json.len() as u64);
         let principal = turn.caller().principal().clone();
-        Self { budget: budget.clone(), principal, bytes, counted: None, settled: false }
+        Self { budget: budget.clone(), principal, sent, received: 0, counted: None, settled: false }
     }
 
-    /// Adds text of the reply.
-    pub(super) fn add(&mut self, text: &str) {
-        self.bytes += text.len() as u64;
+    /// Notes how many bytes of the reply have arrived.
+    pub(super) fn received(&mut self, bytes: usize) {
+        self.received = bytes as u64;
     }
 
     /// Notes what the endpoint counted.
@@ -39,7 +41,7 @@ impl Charge {
     }
 
     fn tokens(&self) -> u64 {
-        self.counted.unwrap_or(self.bytes / BYTES_PER_TOKEN)
+        self.counted.unwrap_or((self.sent + self.received) / BYTES_PER_TOKEN)
     }
 
     /// Charges the tokens of a complete reply. Returns whether the caller has some budget left.

@@ -1,11 +1,12 @@
 //! The conversation that the model gets, from the tasks of the context.
 
-use attache_core::{AgentError, Input, InputPiece, Turn, referenced_content};
-use attache_protocol::{Content, Message, Part, Role, Task};
+use attache_core::{AgentError, Input, InputPiece, Namespace, Turn};
+use attache_protocol::{Message, Part, Role, Task};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ModelOptions;
+use super::earlier::Earlier;
 use super::transcript::Transcript;
 use super::wire::{ChatContent, ChatMessage, ChatPart, ImageUrl, InputAudio, InputFile};
 
@@ -16,34 +17,61 @@ pub(super) async fn transcript(
     note: Option<ChatMessage>,
 ) -> Result<Transcript, AgentError> {
     let files = &options.files;
-    let tasks = turn.earlier_tasks(options.max_tasks).await?;
-    let mut earlier: Vec<ChatMessage> = tasks.iter().flat_map(|task| messages_of(task, files)).collect();
+    let namespace = turn.report_options().namespace;
+    let mut tasks = turn.earlier_tasks(options.max_tasks).await?;
     if let Some(mut task) = turn.task() {
         task.history.retain(|message| message.message_id != turn.message().message_id);
-        earlier.extend(messages_of(&task, files));
+        tasks.push(task);
     }
+    let mut content = Earlier::new(turn, files, options.max_context);
+    let mut earlier = Vec::new();
+    // The latest messages come first, since the limit is for them.
+    for said in tasks.iter().rev().flat_map(|task| said_in(task, namespace).into_iter().rev()) {
+        earlier.push(match said {
+            Said::User(message) => ChatMessage::user(input_content(&content.read(message).await, files)),
+            Said::Model(text) => ChatMessage::said(text),
+        });
+    }
+    earlier.reverse();
     let system = options.system.as_deref().map(ChatMessage::system);
     let last = ChatMessage::user(input_content(&turn.input().await?, files));
     Ok(Transcript::new(system, earlier, note.into_iter().chain([last])))
 }
 
-/// The messages of a task, followed by what the model replied.
-fn messages_of(task: &Task, files: &[String]) -> Vec<ChatMessage> {
-    let mut messages: Vec<ChatMessage> = task
-        .history
-        .iter()
-        .filter(|message| message.role == Role::User)
-        .map(|message| ChatMessage::user(content(message, files)))
-        .collect();
+/// What was said in a task.
+#[derive(Debug, PartialEq)]
+enum Said<'a> {
+    User(&'a Message),
+    Model(String),
+}
+
+/// The messages of a task, and what the model replied: status messages in the namespace `iac_code`, otherwise artifacts.
+fn said_in(task: &Task, namespace: Namespace) -> Vec<Said<'_>> {
+    let mut all = Vec::new();
+    for message in &task.history {
+        match (message.role, namespace) {
+            (Role::User, Namespace::Attache | Namespace::IacCode) => all.push(Said::User(message)),
+            // Questions have data. Reports have no texts here.
+            (Role::Agent, Namespace::IacCode)
+                if message.parts.iter().all(|part| part.as_text().is_some()) =>
+            {
+                match all.last_mut() {
+                    Some(Said::Model(text)) => text.push_str(&message.text()),
+                    Some(Said::User(_)) | None => all.push(Said::Model(message.text())),
+                }
+            }
+            (Role::Agent | Role::Unspecified, Namespace::Attache | Namespace::IacCode) => {}
+        }
+    }
     let reply: String =
         task.artifacts.iter().flat_map(|artifact| &artifact.parts).filter_map(Part::as_text).collect();
     if !reply.is_empty() {
-        messages.push(ChatMessage::said(reply));
+        all.push(Said::Model(reply));
     }
-    messages
+    all
 }
 
-/// The content of the message of this turn. Images and the listed files go with their manifest, other media as their manifest alone.
+/// The content of a message. Images and the listed files go with their manifest, other media as their manifest alone.
 fn input_content(input: &Input, files: &[String]) -> ChatContent {
     let passed = |piece: &InputPiece| match piece {
         InputPiece::Media(media) => media_part(&media.media_type, Some(&media.filename), &media.bytes, files),
@@ -59,31 +87,6 @@ fn input_content(input: &Input, files: &[String]) -> ChatContent {
         }
     }
     if has_media { ChatContent::Parts(parts) } else { ChatContent::Text(input.text()) }
-}
-
-/// The content of an earlier message. Images and the listed files go as they are, other content as text.
-fn content(message: &Message, files: &[String]) -> ChatContent {
-    let media: Vec<Option<ChatPart>> = message.parts.iter().map(|part| media(part, files)).collect();
-    if media.iter().all(Option::is_none) {
-        let texts: Vec<String> = message.parts.iter().map(text).collect();
-        return ChatContent::Text(texts.join("\n"));
-    }
-    let parts = message.parts.iter().zip(media);
-    let parts = parts.map(|(part, media)| media.unwrap_or_else(|| ChatPart::Text { text: text(part) }));
-    ChatContent::Parts(parts.collect())
-}
-
-/// An image or a file of an earlier message.
-fn media(part: &Part, files: &[String]) -> Option<ChatPart> {
-    let media_type = part.media_type.as_deref()?;
-    match &part.content {
-        Content::Raw(bytes) => media_part(media_type, part.filename.as_deref(), bytes, files),
-        // The endpoint cannot read what this server has stored.
-        Content::Url(url) if media_type.starts_with("image/") && referenced_content(part).is_none() => {
-            Some(ChatPart::ImageUrl { image_url: ImageUrl { url: url.clone() } })
-        }
-        Content::Url(_) | Content::Text(_) | Content::Data(_) => None,
-    }
 }
 
 /// An image, or a file of a listed media type.
@@ -114,8 +117,13 @@ fn media_part(media_type: &str, filename: Option<&str>, bytes: &[u8], files: &[S
     })
 }
 
+/// Whether the model gets content of this media type as it is.
+pub(super) fn is_passed(media_type: &str, files: &[String]) -> bool {
+    media_part(media_type, None, &[], files).is_some()
+}
+
 /// Whether a media type is one like `application/pdf` or `audio/*`.
-fn is_listed(listed: &str, media_type: &str) -> bool {
+pub(super) fn is_listed(listed: &str, media_type: &str) -> bool {
     match listed.strip_suffix("/*") {
         Some("*") => true,
         Some(kind) => media_type.split('/').next().is_some_and(|given| given.eq_ignore_ascii_case(kind)),
@@ -123,54 +131,41 @@ fn is_listed(listed: &str, media_type: &str) -> bool {
     }
 }
 
-/// A part as text.
-fn text(part: &Part) -> String {
-    match &part.content {
-        Content::Text(text) => text.clone(),
-        Content::Data(data) => data.as_str().to_owned(),
-        Content::Url(_) if referenced_content(part).is_some() => {
-            format!("({}, cannot be shown)", part.filename.as_deref().unwrap_or("a file"))
-        }
-        Content::Url(url) => url.clone(),
-        Content::Raw(bytes) => {
-            let name = part.filename.as_deref().unwrap_or("a file");
-            match std::str::from_utf8(bytes) {
-                Ok(text) => format!("{name}:\n{text}"),
-                Err(_) => format!("({name}, {} bytes, cannot be shown)", bytes.len()),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use attache_protocol::TaskState;
+
     use super::*;
 
-    #[test]
-    fn images_are_passed_on_and_other_files_as_text() {
-        let message = Message::user("m", "look")
-            .part(Part::raw([1, 2]).media_type("image/png"))
-            .part(Part::raw("a,b").filename("a.csv"))
-            .part(Part::raw([0xff]).filename("x"));
-        let ChatContent::Parts(parts) = content(&message, &[]) else { panic!("there is an image") };
-        let image = ImageUrl { url: "data:image/png;base64,AQI=".into() };
-        assert_eq!(parts[1], ChatPart::ImageUrl { image_url: image });
-        assert_eq!(parts[2], ChatPart::Text { text: "a.csv:\na,b".into() });
-        assert_eq!(parts[3], ChatPart::Text { text: "(x, 1 bytes, cannot be shown)".into() });
+    fn media(media_type: &str, files: &[String]) -> Option<ChatPart> {
+        media_part(media_type, Some("a"), &[1, 2], files)
     }
 
     #[test]
     fn files_of_listed_media_types_are_passed_on() {
         let files = ["application/pdf".to_owned(), "audio/*".to_owned()];
-        let message = Message::user("m", "read")
-            .part(Part::raw([1, 2]).media_type("application/PDF; v=1").filename("a.pdf"))
-            .part(Part::raw([1, 2]).media_type("audio/x-wav"))
-            .part(Part::raw([0xff]).media_type("video/mp4").filename("v"));
-        let ChatContent::Parts(parts) = content(&message, &files) else { panic!("there are files") };
+        let image = ImageUrl { url: "data:image/png;base64,AQI=".into() };
+        assert_eq!(media("image/png", &[]), Some(ChatPart::ImageUrl { image_url: image }));
         let file_data = "data:application/pdf;base64,AQI=".to_owned();
-        assert_eq!(parts[1], ChatPart::File { file: InputFile { filename: "a.pdf".into(), file_data } });
+        let file = InputFile { filename: "a".into(), file_data };
+        assert_eq!(media("application/PDF; v=1", &files), Some(ChatPart::File { file }));
         let sound = InputAudio { data: "AQI=".into(), format: "wav".into() };
-        assert_eq!(parts[2], ChatPart::InputAudio { input_audio: sound });
-        assert_eq!(parts[3], ChatPart::Text { text: "(v, 1 bytes, cannot be shown)".into() });
+        assert_eq!(media("audio/x-wav", &files), Some(ChatPart::InputAudio { input_audio: sound }));
+        assert_eq!(media("video/mp4", &files), None);
+        assert_eq!(media("application/pdf", &[]), None);
+    }
+
+    #[test]
+    fn status_messages_are_replies_for_clients_of_iac_code_only() {
+        let agent = |text: &str| Message { role: Role::Agent, ..Message::user("a", text) };
+        let question = agent("May I?").part(Part::data(&1).unwrap());
+        let (first, second) = (Message::user("1", "one"), Message::user("2", "two"));
+        let history = vec![first.clone(), agent("a\n"), agent("b"), question, second.clone(), agent("c")];
+        let mut task = Task { history, ..Task::default() };
+        task.status.state = TaskState::Completed;
+        let expected =
+            [Said::User(&first), Said::Model("a\nb".into()), Said::User(&second), Said::Model("c".into())];
+        assert_eq!(said_in(&task, Namespace::IacCode), expected);
+        assert_eq!(said_in(&task, Namespace::Attache), [Said::User(&first), Said::User(&second)]);
     }
 }

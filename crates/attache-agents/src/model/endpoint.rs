@@ -29,6 +29,9 @@ const EXCERPT: usize = 200;
 /// The caller reads this if the endpoint is silent.
 const SILENT: &str = "the model stopped replying";
 
+/// The caller reads this if there is no connection to the endpoint.
+const UNREACHABLE: &str = "the model cannot be reached: try again later";
+
 /// The endpoint of a model.
 #[derive(Clone)]
 pub(super) struct Endpoint {
@@ -78,7 +81,7 @@ impl Endpoint {
         let mut attempt = 0;
         loop {
             match self.send(&request).await {
-                Ok(response) => return Ok(Events::new(response)),
+                Ok(response) => return Ok(Events::new(response, options.silence)),
                 Err(Failed { error, retry }) => {
                     let pause = match retry {
                         Retry::Never => return Err(error),
@@ -112,10 +115,8 @@ impl Endpoint {
                 return Failed { error: AgentError::public(SILENT), retry: Retry::Never };
             }
             let cause = causes(&error).last().map_or_else(|| error.to_string(), ToString::to_string);
-            Failed {
-                error: format!("the model endpoint cannot be reached: {cause}").into(),
-                retry: Retry::Soon,
-            }
+            tracing::warn!(target: "attache::model", cause, "the model endpoint cannot be reached");
+            Failed { error: AgentError::public(UNREACHABLE), retry: Retry::Soon }
         })?;
         let status = response.status();
         if status.is_success() {
@@ -170,11 +171,13 @@ pub(super) struct Events {
     is_over: bool,
     /// The beginning of the response, until its first event. A response without events is no stream.
     before: Option<Vec<u8>>,
+    /// How long the endpoint may add nothing to the reply.
+    silence: Duration,
 }
 
 impl Events {
-    fn new(response: Response) -> Self {
-        Self { response, buffer: Vec::new(), is_over: false, before: Some(Vec::new()) }
+    fn new(response: Response, silence: Duration) -> Self {
+        Self { response, buffer: Vec::new(), is_over: false, before: Some(Vec::new()), silence }
     }
 
     /// The error for a response that has no events.
@@ -211,8 +214,16 @@ impl Events {
         parse(line)
     }
 
-    /// The next event. Nothing when the stream has ended.
+    /// The next event that adds something to the reply. Nothing when the stream has ended. Comments and empty events do not extend the
+    /// time in which the endpoint may be silent.
     pub(super) async fn next(&mut self) -> Result<Option<Chunk>, AgentError> {
+        match tokio::time::timeout(self.silence, self.read_next()).await {
+            Ok(next) => next,
+            Err(_) => Err(AgentError::public(SILENT)),
+        }
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Chunk>, AgentError> {
         while !self.is_over {
             let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
                 if self.buffer.len() > MAX_LINE {
@@ -240,7 +251,7 @@ impl Events {
                 self.is_over = true;
                 break;
             }
-            if let Some(chunk) = self.read(&line)? {
+            if let Some(chunk) = self.read(&line)?.filter(|chunk| !chunk.is_empty()) {
                 return Ok(Some(chunk));
             }
         }

@@ -5,6 +5,7 @@
 
 mod charge;
 mod conversation;
+mod earlier;
 mod endpoint;
 mod options;
 mod reply;
@@ -17,7 +18,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use attache_core::{Agent, AgentError, AgentResult, Conversation, TextStream, Turn, Usage};
+use attache_core::{Agent, AgentError, AgentResult, Conversation, Turn, Usage};
 use attache_outbound::SetupError;
 use attache_protocol::Message;
 
@@ -26,12 +27,13 @@ pub use self::tool::Tool;
 
 use attache_protocol::TaskId;
 
+use crate::answer::Answer;
 use crate::budget::Budget;
 use crate::waiting::Waiting;
 
 use self::charge::Charge;
 use self::endpoint::Endpoint;
-use self::reply::{Finish, Reply};
+use self::reply::{Added, Finish, Reply};
 use self::run::Paused;
 pub(crate) use self::sample::{Sample, SampleMessage, SamplePart};
 use self::watch::Watch;
@@ -97,7 +99,7 @@ impl Model {
         turn: &Turn,
         messages: &[ChatMessage],
         tools: &[Tool],
-        stream: &mut TextStream<'_>,
+        stream: &mut Answer<'_>,
         used: &mut Usage,
     ) -> Result<Reply, AgentError> {
         let mut events = self.endpoint.complete(messages, tools).await?;
@@ -117,12 +119,11 @@ impl Model {
                     "the model replied"
                 );
             }
-            let thought = chunk.thought().unwrap_or_default().to_owned();
-            let text = reply.add(chunk)?;
-            watch.see(&thought, &text, &reply, stream).await?;
+            let Added { text, thought } = reply.add(chunk)?;
             if let Some(charge) = &mut charge {
-                charge.add(&text);
+                charge.received(reply.size());
             }
+            watch.see(&thought, &text, &reply, stream).await?;
             stream.write(text).await?;
         }
         if let (Some(charge), Some(budget)) = (charge, &self.budget) {

@@ -21,8 +21,8 @@ pub struct ModelOptions {
     pub system: Option<String>,
     /// Further members of the request, such as `temperature`.
     pub parameters: Map<String, Value>,
-    /// How many bytes of conversation the model gets. If it would be more, the oldest turns are left out, then the oldest results of
-    /// tools. A message that is larger by itself is rejected. 256 KiB unless set.
+    /// How many bytes of conversation the model gets. If it would be more, the oldest images and files are left out, then the oldest
+    /// turns, then the oldest results of tools. A message that is larger by itself is rejected. 256 KiB unless set.
     pub max_context: usize,
     /// The media types of files that the model gets as they are, such as `application/pdf` and `audio/*`. None unless set. Images are
     /// always passed.
@@ -31,7 +31,7 @@ pub struct ModelOptions {
     pub max_tasks: usize,
     /// How often a request is repeated if the endpoint is overloaded or does not respond. 3 unless set.
     pub max_retries: u32,
-    /// How long the endpoint may be silent. 2 minutes unless set.
+    /// How long the endpoint may add nothing to a reply. 2 minutes unless set.
     pub silence: Duration,
     /// How long a tool may take. 1 minute unless set.
     pub tool_timeout: Duration,

@@ -7,8 +7,11 @@ use super::wire::{CallDelta, Chunk};
 /// How many tools the model may call at once.
 const MAX_CALLS: usize = 64;
 
-/// How many bytes of text a reply may have.
-const MAX_TEXT: usize = 8 * 1024 * 1024;
+/// How many bytes a reply may have: text, thoughts and tool calls together.
+const MAX_SIZE: usize = 8 * 1024 * 1024;
+
+/// How many bytes the name or the id of a tool call may have.
+const MAX_NAME: usize = 1024;
 
 /// How many bytes of arguments a tool call may have.
 const MAX_ARGUMENTS: usize = 1024 * 1024;
@@ -43,21 +46,30 @@ pub(super) struct Reply {
     pub(super) calls: Vec<ToolCall>,
     pub(super) finish: Finish,
     is_finished: bool,
+    /// The index that the endpoint gives each call, if any.
+    indices: Vec<Option<usize>>,
+    size: usize,
+}
+
+/// What an event adds to the reply.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Added {
+    pub(super) text: String,
+    pub(super) thought: String,
 }
 
 impl Reply {
-    /// Adds an event, and returns its text.
-    pub(super) fn add(&mut self, chunk: Chunk) -> Result<String, AgentError> {
+    /// Adds an event.
+    pub(super) fn add(&mut self, chunk: Chunk) -> Result<Added, AgentError> {
+        let thought = chunk.thought().unwrap_or_default().to_owned();
         if let Some(error) = chunk.error {
             return Err(AgentError::from(format!("the model endpoint reported an error: {error}")));
         }
         // The usage comes in an event without choices.
-        let Some(choice) = chunk.choices.into_iter().next() else { return Ok(String::new()) };
+        let Some(choice) = chunk.choices.into_iter().next() else { return Ok(Added::default()) };
         let text = choice.delta.content.unwrap_or_default();
+        self.grow(text.len() + thought.len())?;
         self.text.push_str(&text);
-        if self.text.len() > MAX_TEXT {
-            return Err(AgentError::public(format!("the model wrote more than {MAX_TEXT} bytes")));
-        }
         for call in choice.delta.tool_calls.unwrap_or_default() {
             self.add_call(call)?;
         }
@@ -71,24 +83,74 @@ impl Reply {
                 _ => Finish::Stop,
             };
         }
-        Ok(text)
+        Ok(Added { text, thought })
+    }
+
+    /// How many bytes have arrived: text, thoughts and tool calls.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), AgentError> {
+        self.size += bytes;
+        match self.size > MAX_SIZE {
+            true => Err(AgentError::public(format!("the model wrote more than {MAX_SIZE} bytes"))),
+            false => Ok(()),
+        }
     }
 
     fn add_call(&mut self, delta: CallDelta) -> Result<(), AgentError> {
-        if delta.index >= MAX_CALLS {
-            return Err(AgentError::public(format!("the model called more than {MAX_CALLS} tools at once")));
+        let number = match self.continued(&delta) {
+            Some(number) => number,
+            None if self.calls.len() >= MAX_CALLS => {
+                let text = format!("the model called more than {MAX_CALLS} tools at once");
+                return Err(AgentError::public(text));
+            }
+            None => {
+                self.calls.push(ToolCall::default());
+                self.indices.push(delta.index);
+                self.calls.len() - 1
+            }
+        };
+        let [id, name, arguments] =
+            [delta.id, delta.function.name, delta.function.arguments].map(Option::unwrap_or_default);
+        self.grow(id.len() + name.len() + arguments.len())?;
+        let call = &mut self.calls[number];
+        if call.id.is_empty() {
+            call.id = id;
         }
-        if self.calls.len() <= delta.index {
-            self.calls.resize(delta.index + 1, ToolCall::default());
+        // Some endpoints repeat the name in each piece.
+        if call.name != name {
+            call.name.push_str(&name);
         }
-        let call = &mut self.calls[delta.index];
-        call.id.push_str(delta.id.as_deref().unwrap_or_default());
-        call.name.push_str(delta.function.name.as_deref().unwrap_or_default());
-        call.arguments.push_str(delta.function.arguments.as_deref().unwrap_or_default());
+        call.arguments.push_str(&arguments);
+        if call.id.len() > MAX_NAME || call.name.len() > MAX_NAME {
+            let text = format!("the model called a tool with a name or an id of more than {MAX_NAME} bytes");
+            return Err(AgentError::public(text));
+        }
         if call.arguments.len() > MAX_ARGUMENTS {
             return Err(AgentError::public("the model called a tool with too many arguments"));
         }
         Ok(())
+    }
+
+    /// The call that a piece belongs to. `None` if it begins another one.
+    fn continued(&self, delta: &CallDelta) -> Option<usize> {
+        let id = delta.id.as_deref().filter(|id| !id.is_empty());
+        let has_name = delta.function.name.as_ref().is_some_and(|name| !name.is_empty());
+        // Calls with the same index, or all calls if there is none.
+        let mut candidates =
+            (0..self.calls.len()).rev().filter(|&number| self.indices[number] == delta.index);
+        match (id, delta.index) {
+            // Another id is another call, also under the same index.
+            (Some(id), _) => candidates.find(|&number| {
+                let known = &self.calls[number].id;
+                known == id || known.is_empty() && !has_name
+            }),
+            (None, Some(_)) => candidates.next(),
+            (None, None) if has_name => None,
+            (None, None) => candidates.next(),
+        }
     }
 
     /// The id of a call. Some endpoints give none.
@@ -113,7 +175,20 @@ mod tests {
     use super::*;
 
     fn add(reply: &mut Reply, json: &str) -> Result<String, AgentError> {
-        reply.add(serde_json::from_str(json).unwrap())
+        reply.add(serde_json::from_str(json).unwrap()).map(|added| added.text)
+    }
+
+    /// Adds pieces of tool calls, one in each event.
+    fn add_calls(pieces: &[&str]) -> Result<Vec<(String, String, String)>, AgentError> {
+        let mut reply = Reply::default();
+        for piece in pieces {
+            add(&mut reply, &format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{piece}]}}}}]}}"#))?;
+        }
+        Ok(reply.calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect())
+    }
+
+    fn call(id: &str, name: &str, arguments: &str) -> (String, String, String) {
+        (id.to_owned(), name.to_owned(), arguments.to_owned())
     }
 
     #[test]
@@ -142,13 +217,64 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_can_make_us_keep_is_bounded() {
-        let mut reply = Reply::default();
-        assert!(
-            add(&mut reply, r#"{"choices":[{"delta":{"tool_calls":[{"index":99999999999}]}}]}"#).is_err()
+    fn parallel_calls_are_kept_apart_also_without_an_index_of_their_own() {
+        let expected = [call("c1", "add", r#"{"a":1}"#), call("c2", "now", "{}")];
+        let with_ids = [
+            r#"{"id":"c1","function":{"name":"add","arguments":"{\"a\""}}"#,
+            r#"{"function":{"arguments":":1}"}}"#,
+            r#"{"id":"c2","function":{"name":"now","arguments":"{}"}}"#,
+        ];
+        assert_eq!(add_calls(&with_ids).unwrap(), expected);
+        let repeated_ids = [
+            r#"{"index":0,"id":"c1","function":{"name":"add","arguments":"{\"a\""}}"#,
+            r#"{"index":0,"id":"c2","function":{"name":"now","arguments":"{}"}}"#,
+            r#"{"index":0,"id":"c1","function":{"arguments":":1}"}}"#,
+        ];
+        assert_eq!(add_calls(&repeated_ids).unwrap(), expected);
+        let without_ids = [
+            r#"{"function":{"name":"add","arguments":"{\"a\""}}"#,
+            r#"{"index":null,"id":"","function":{"arguments":":1}"}}"#,
+            r#"{"function":{"name":"now","arguments":"{}"}}"#,
+        ];
+        assert_eq!(
+            add_calls(&without_ids).unwrap(),
+            expected.clone().map(|(_, name, arguments)| call("", &name, &arguments))
         );
-        let piece = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "x".repeat(MAX_TEXT / 2));
-        assert!(add(&mut reply, &piece).is_ok() && add(&mut reply, &piece).is_ok());
-        assert!(add(&mut reply, &piece).is_err());
+        let repeated_names = [
+            r#"{"index":0,"id":"c1","function":{"name":"add","arguments":"{\"a\""}}"#,
+            r#"{"index":0,"id":"c1","function":{"name":"add","arguments":":1}"}}"#,
+            r#"{"index":1,"function":{"name":"now"}}"#,
+            r#"{"index":1,"id":"c2","function":{"arguments":"{}"}}"#,
+        ];
+        assert_eq!(add_calls(&repeated_names).unwrap(), expected);
+        let from_one = [
+            r#"{"index":1,"id":"c1","function":{"name":"add","arguments":"{\"a\""}}"#,
+            r#"{"index":2,"id":"c2","function":{"name":"now","arguments":"{}"}}"#,
+            r#"{"index":1,"function":{"arguments":":1}"}}"#,
+        ];
+        assert_eq!(add_calls(&from_one).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_a_model_can_make_us_keep_is_bounded() {
+        let long = |length: usize| "x".repeat(length);
+        let fails = |member: &str, piece: &str, allowed: usize| {
+            let event = format!(r#"{{"choices":[{{"delta":{{"{member}":{piece}}}}}]}}"#);
+            let mut reply = Reply::default();
+            let count = (0..1000).take_while(|_| add(&mut reply, &event).is_ok()).count();
+            assert_eq!(count, allowed, "{member}");
+        };
+        let half = format!("\"{}\"", long(MAX_SIZE / 2));
+        fails("content", &half, 2);
+        fails("reasoning_content", &half, 2);
+        fails("reasoning", &half, 2);
+        fails("tool_calls", r#"[{"function":{"name":"add"}}]"#, MAX_CALLS);
+        let half_name = format!(r#"[{{"index":0,"function":{{"name":"{}"}}}}]"#, long(MAX_NAME / 2));
+        fails("tool_calls", &half_name, 2);
+        let half_arguments =
+            format!(r#"[{{"index":0,"function":{{"arguments":"{}"}}}}]"#, long(MAX_ARGUMENTS / 2));
+        fails("tool_calls", &half_arguments, 2);
+        assert!(add_calls(&[&format!(r#"{{"id":"{}"}}"#, long(MAX_NAME + 1))]).is_err());
+        assert!(add_calls(&[r#"{"index":99999999999}"#]).is_ok(), "an index takes no memory");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_core::{
     AgentError, AgentResult, ContextHold, PendingPermission, Permission, PermissionAction, PermissionRequest,
-    TextStream, ToolReport, Turn, Usage,
+    ToolReport, Turn, Usage,
 };
 use attache_protocol::Part;
 use serde_json::Value;
@@ -16,6 +16,7 @@ use super::tool;
 use super::transcript::{TooLarge, Transcript};
 use super::wire::ChatMessage;
 use super::{Model, conversation};
+use crate::answer::Answer;
 use crate::tool_artifact;
 
 /// The artifact with the text of the model.
@@ -55,7 +56,7 @@ impl Model {
             },
         };
         let mut run = run;
-        let stream = TextStream::new(turn.artifact(REPLY).parts(earlier).stream());
+        let stream = Answer::new(turn, REPLY, earlier);
         let result = self.go_on(turn, &mut run, stream).await;
         if run.used != Usage::default() && !turn.is_cancelled() {
             // Before the end of the task, where it can still be reported.
@@ -101,12 +102,7 @@ impl Model {
         Ok(())
     }
 
-    async fn go_on(
-        &self,
-        turn: &Turn,
-        run: &mut Run,
-        mut stream: TextStream<'_>,
-    ) -> Result<Outcome, AgentError> {
+    async fn go_on(&self, turn: &Turn, run: &mut Run, mut stream: Answer<'_>) -> Result<Outcome, AgentError> {
         let tools = self.tools_for(turn);
         loop {
             while let Some(call) = run.calls.front().cloned() {

@@ -1,7 +1,7 @@
 //! The messages that the model gets, within the limit of their size.
 //!
-//! The limit is kept before each request. First the oldest turns of the conversation are left out, then the oldest results of tools are
-//! replaced by a short note. A call and its result stay together, since endpoints refuse one without the other. The system
+//! The limit is kept before each request. First the oldest images and files of the conversation are left out, then its oldest turns. Then the
+//! oldest results of tools are replaced by a short note. A call and its result stay together, since endpoints refuse one without the other. The system
 //! prompt, the message of the turn and what the model says in it are never left out.
 
 use super::wire::ChatMessage;
@@ -65,6 +65,12 @@ impl Transcript {
     /// Leaves out so much that the messages have at most `limit` bytes.
     pub(super) fn fit(&mut self, limit: usize) -> Result<(), TooLarge> {
         let mut size = self.size();
+        // What describes an image stays.
+        for message in &mut self.messages[self.start..self.current] {
+            if size > limit {
+                size -= message.leave_out_media();
+            }
+        }
         // What is left begins with a message of the user, since some endpoints require it.
         let mut kept = self.start;
         while kept < self.current && size > limit
@@ -161,9 +167,24 @@ mod tests {
     fn images_of_the_message_of_the_turn_do_not_count() {
         let image = ChatPart::ImageUrl { image_url: ImageUrl { url: "x".repeat(100) } };
         let message = ChatMessage::user(ChatContent::Parts(vec![image]));
-        assert_eq!(Transcript::new(None, Vec::new(), [message.clone()]).fit(10), Ok(()));
-        let mut later = Transcript::new(None, vec![message], [user("now")]);
-        later.fit(10).unwrap();
-        assert_eq!(later.messages, [ChatMessage::system(LEFT_OUT), user("now")]);
+        assert_eq!(Transcript::new(None, Vec::new(), [message]).fit(10), Ok(()));
+    }
+
+    #[test]
+    fn images_of_earlier_turns_are_left_out_before_the_turns_and_the_oldest_first() {
+        let text = || ChatPart::Text { text: "look".to_owned() };
+        let image = || ChatPart::ImageUrl { image_url: ImageUrl { url: "x".repeat(100) } };
+        let message = |parts: Vec<ChatPart>| ChatMessage::user(ChatContent::Parts(parts));
+        let whole = || message(vec![text(), image()]);
+        let fitted = |limit| {
+            let mut transcript = Transcript::new(None, vec![whole(), said("a"), whole()], [user("now")]);
+            transcript.fit(limit).unwrap();
+            transcript.messages
+        };
+        let short = || message(vec![text()]);
+        assert_eq!(fitted(212), [whole(), said("a"), whole(), user("now")]);
+        assert_eq!(fitted(211), [short(), said("a"), whole(), user("now")]);
+        assert_eq!(fitted(12), [short(), said("a"), short(), user("now")]);
+        assert_eq!(fitted(11), [ChatMessage::system(LEFT_OUT), short(), user("now")]);
     }
 }

@@ -1,9 +1,10 @@
 //! Reports about a reply of the model while it arrives: thoughts, and the tools that it is about to call.
 
-use attache_core::{AgentResult, Report, TextStream, ToolReport, Turn};
+use attache_core::{AgentResult, Report, ToolReport, Turn};
 use serde_json::Value;
 
 use super::reply::Reply;
+use crate::answer::Answer;
 
 /// How many bytes of thoughts are collected before they are reported.
 const MAX_THOUGHT: usize = 4_000;
@@ -30,7 +31,7 @@ impl<'a> Watch<'a> {
         thought: &str,
         text: &str,
         reply: &Reply,
-        stream: &mut TextStream<'_>,
+        stream: &mut Answer<'_>,
     ) -> AgentResult {
         if self.turn.report_options().exposure.raw_thinking {
             self.thought.push_str(thought);
@@ -59,7 +60,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Reports what is complete at the end of the reply. Each call gets an id, also where the endpoint has given none.
-    pub(super) async fn end(mut self, reply: &mut Reply, stream: &mut TextStream<'_>) -> AgentResult {
+    pub(super) async fn end(mut self, reply: &mut Reply, stream: &mut Answer<'_>) -> AgentResult {
         self.flush_thought(stream).await?;
         for number in 0..reply.calls.len() {
             let id = reply.call_id(number);
@@ -76,7 +77,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    async fn flush_thought(&mut self, stream: &mut TextStream<'_>) -> AgentResult {
+    async fn flush_thought(&mut self, stream: &mut Answer<'_>) -> AgentResult {
         if self.thought.is_empty() {
             return Ok(());
         }

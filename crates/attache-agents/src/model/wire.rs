@@ -160,6 +160,15 @@ impl ChatMessage {
         content + calls.sum::<usize>()
     }
 
+    /// Leaves out images and files. Returns how much smaller the message is now.
+    pub(super) fn leave_out_media(&mut self) -> usize {
+        let size = self.size();
+        if let Some(ChatContent::Parts(parts)) = &mut self.content {
+            parts.retain(|part| matches!(part, ChatPart::Text { .. }));
+        }
+        size - self.size()
+    }
+
     /// Replaces the content by a short note, if that makes it smaller. Returns how much smaller it is now.
     pub(super) fn leave_out(&mut self, text: &str) -> usize {
         let saved = self.size().saturating_sub(text.len());
@@ -228,12 +237,25 @@ impl Chunk {
         let texts = [&delta.reasoning_content, &delta.reasoning];
         texts.into_iter().flatten().find_map(Value::as_str).filter(|text| !text.is_empty())
     }
+
+    /// Whether the event adds nothing to the reply.
+    pub(super) fn is_empty(&self) -> bool {
+        let adds = |choice: &Choice| {
+            let delta = &choice.delta;
+            choice.finish_reason.is_some()
+                || delta.content.as_ref().is_some_and(|text| !text.is_empty())
+                || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
+        };
+        let is_silent = self.error.is_none() && self.usage.is_none() && self.thought().is_none();
+        is_silent && !self.choices.first().is_some_and(adds)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CallDelta {
-    pub(super) index: usize,
+    /// Which call this belongs to. Some endpoints leave it out, and some give all calls the same one.
+    pub(super) index: Option<usize>,
     pub(super) id: Option<String>,
     pub(super) function: FunctionDelta,
 }

@@ -12,7 +12,6 @@ use attache_protocol::Part;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncBufReadExt;
-use tokio::time::Instant;
 
 use super::files::Files;
 use super::json_content::Content;
@@ -101,7 +100,7 @@ enum End {
 }
 
 /// Runs the program for a message, or passes the message to the process that asked for it.
-pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> AgentResult {
+pub(super) async fn run(program: &Program, turn: &Turn) -> AgentResult {
     let options = &program.options;
     if let Some(directory) = &options.directory {
         turn.hide_path(directory, "<workspace>");
@@ -132,14 +131,14 @@ pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> Ag
             let _ = turn.lost_permission();
             tokio::select! {
                 process = program.start(turn) => process?,
-                given_up = program.given_up(turn, deadline) => return given_up,
+                () = turn.cancelled() => return Ok(()),
             }
         }
     };
     let outcome = loop {
         let outcome = tokio::select! {
             outcome = talk(&mut process, turn, options, &first) => outcome,
-            given_up = program.given_up(turn, deadline) => {
+            given_up = program.given_up(turn) => {
                 process.stop().await;
                 return given_up;
             }
@@ -149,7 +148,7 @@ pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> Ag
             Ok(End::Silent(_)) if std::mem::take(&mut was_waiting) => {
                 process = tokio::select! {
                     process = program.start(turn) => process?,
-                    given_up = program.given_up(turn, deadline) => return given_up,
+                    () = turn.cancelled() => return Ok(()),
                 };
             }
             Ok(End::Silent(status)) => {
@@ -205,7 +204,7 @@ async fn ask(
 
 /// Keeps the process for the answer of the caller.
 fn wait(program: &Program, turn: &Turn, process: Process, limit: Option<Duration>) {
-    program.sessions.put(turn.task_id().clone(), process, limit);
+    program.sessions.put(turn.task_id().clone(), turn.caller().owner.clone(), process, limit);
     // The task can be canceled before the process is among the waiting ones.
     if turn.is_cancelled() {
         drop(program.sessions.take(turn.task_id()));

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::ProgramOptions;
-use super::output_files::Place;
 use super::process::Process;
 
 /// The content of an event: any of these.
@@ -95,8 +94,7 @@ impl Content {
 
 /// Reads a file of the program. It counts as output.
 async fn read(path: &Path, process: &mut Process, options: &ProgramOptions) -> Result<Vec<u8>, AgentError> {
-    let place = Place::of(path, process.directory.as_deref(), &process.files);
-    match place.read(process.budget).await {
+    match process.place_of(path).read(process.budget).await {
         Ok(bytes) => {
             process.spend(bytes.len(), options)?;
             Ok(bytes)

@@ -7,6 +7,7 @@
 //! A process runs in a process group of its own. It is stopped when the turn ends, is canceled or takes too long, and when the server
 //! ends, however it ends. What it leaves behind is killed.
 
+mod command;
 pub(crate) mod environment;
 mod files;
 mod history;
@@ -19,14 +20,13 @@ mod output_files;
 mod process;
 mod sessions;
 mod text;
+mod working_directory;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use attache_core::{Agent, AgentError, AgentResult, Conversation, Turn, Workspace};
 use attache_protocol::{Message, TaskId};
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
 
 pub use self::options::{ProgramOptions, Protocol};
 
@@ -34,26 +34,26 @@ use self::files::Files;
 use self::process::Process;
 use self::sessions::Sessions;
 
-/// Longer than any turn.
-const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
 /// An agent that runs a program for each message.
 pub struct Program {
     options: Arc<ProgramOptions>,
-    permits: Arc<Semaphore>,
     sessions: Sessions,
     rules: Option<Arc<Conversation>>,
 }
 
 impl Program {
     /// An agent with these options.
-    pub fn new(options: ProgramOptions) -> Self {
-        let permits = Arc::new(Semaphore::new(options.max_processes));
+    pub fn new(mut options: ProgramOptions) -> Self {
+        if options.protocol == Protocol::Json && options.directory.is_none() {
+            // It may start in a workspace, which must not decide what runs.
+            options.command = command::of_this_directory(options.command);
+        }
+        let sessions = Sessions::new(options.max_processes);
         let rules = match options.protocol {
             Protocol::Text => None,
             Protocol::Json => Some(Arc::new(options.conversation.clone())),
         };
-        Self { options: Arc::new(options), permits, sessions: Sessions::default(), rules }
+        Self { options: Arc::new(options), sessions, rules }
     }
 
     /// Waits until another process may run, and starts it for the message.
@@ -61,22 +61,33 @@ impl Program {
         turn.require_message()?;
         let files = Files::write(turn.message()).await?;
         let workspace = self.workspace(turn).await?;
-        if self.permits.available_permits() == 0 {
-            // A process that waits for an answer must not keep others from running. Its answer starts a new process.
-            self.sessions.stop_oldest();
-        }
-        let permit = self.permits.clone().acquire_owned().await?;
-        Process::start(&self.options, turn, files, workspace.as_deref(), permit).map_err(|error| {
+        let place = self.place(turn).await?;
+        Process::start(&self.options, turn, files, workspace, place).map_err(|error| {
             let program = self.options.command.first().map(String::as_str).unwrap_or_default();
             AgentError::from(format!("cannot start `{program}`: {error}"))
         })
     }
 
-    /// Waits until the task is canceled, or its time is over. Returns the result of the turn.
-    async fn given_up(&self, turn: &Turn, deadline: Instant) -> AgentResult {
+    /// Waits for a place for another process. It takes at most as long as the program itself may take.
+    async fn place(&self, turn: &Turn) -> Result<OwnedSemaphorePermit, AgentError> {
+        let waiting = self.sessions.place(&turn.caller().owner);
+        match tokio::time::timeout(self.options.timeout, waiting).await {
+            Ok(place) => Ok(place?),
+            Err(_) => {
+                let seconds = self.options.timeout.as_secs_f64();
+                let text = format!(
+                    "no process became free within {seconds} s, so the program was not started: try again later"
+                );
+                Err(AgentError::public(text))
+            }
+        }
+    }
+
+    /// Waits until the task is canceled, or the time of the program is over, which begins now. Returns the result of the turn.
+    async fn given_up(&self, turn: &Turn) -> AgentResult {
         tokio::select! {
             () = turn.cancelled() => Ok(()),
-            () = tokio::time::sleep_until(deadline) => {
+            () = tokio::time::sleep(self.options.timeout) => {
                 let seconds = self.options.timeout.as_secs_f64();
                 Err(AgentError::public(format!("the program did not finish within {seconds} s")))
             }
@@ -94,12 +105,9 @@ impl Program {
 
 impl Agent for Program {
     async fn run(&self, turn: Turn) -> AgentResult {
-        // A time that cannot be reached is no limit.
-        let deadline = Instant::now().checked_add(self.options.timeout);
-        let deadline = deadline.unwrap_or_else(|| Instant::now() + NO_LIMIT);
         match self.options.protocol {
-            Protocol::Text => text::run(self, &turn, deadline).await,
-            Protocol::Json => json::run(self, &turn, deadline).await,
+            Protocol::Text => text::run(self, &turn).await,
+            Protocol::Json => json::run(self, &turn).await,
         }
     }
 

@@ -20,7 +20,7 @@ pub enum Protocol {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProgramOptions {
-    /// The program and its arguments.
+    /// The program and its arguments. Relative paths of files are below the server's directory; below `directory`, if that is set.
     pub command: Vec<String>,
     /// How the program and the server talk.
     pub protocol: Protocol,
@@ -31,7 +31,7 @@ pub struct ProgramOptions {
     /// Environment variables of the server that the program gets as well. It always gets `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and
     /// `TMPDIR`, and no others: the environment of a server often has secrets.
     pub pass_environment: Vec<String>,
-    /// How long a turn may take. 10 minutes unless set.
+    /// How long the program may take for a message. 10 minutes unless set. A turn may wait as long for its program to start.
     pub timeout: Duration,
     /// How long the program has after SIGTERM, before it is killed. 2 seconds unless set.
     pub grace: Duration,
@@ -44,7 +44,7 @@ pub struct ProgramOptions {
     /// How many bytes the program may write in a turn. 16 MiB unless set.
     pub max_output: usize,
     /// How many processes run at once. 16 unless set. More turns wait. A process that waits for an answer is stopped if another one
-    /// needs its place; the answer then starts a new process.
+    /// needs its place: the oldest one of the caller with the most. The answer then starts a new process.
     pub max_processes: usize,
     /// Whether the caller sees the last lines of standard error if the program fails. They can contain secrets and paths, so they
     /// only go to the log unless set.

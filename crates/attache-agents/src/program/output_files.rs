@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use attache_core::{AccessError, Workspace};
 
@@ -12,26 +13,35 @@ pub(super) struct Place {
     folder: PathBuf,
     /// The path of the file below the folder.
     path: PathBuf,
+    /// The folder, if it is the workspace of the turn that started the program.
+    workspace: Option<Arc<Workspace>>,
 }
 
 impl Place {
-    /// Where a file is. A relative path is below the directory in which the program was started.
-    pub(super) fn of(path: &Path, directory: Option<&Path>, files: &Files) -> Self {
-        let directory = directory.unwrap_or(Path::new("."));
-        for folder in files.folder().into_iter().chain([directory]) {
-            // As the program knows the folder, which can be a link.
-            if let Ok(path) = path.strip_prefix(folder) {
-                return Self { folder: folder.to_owned(), path: path.to_owned() };
-            }
+    /// Where a file is. A relative path is below the directory in which the program was started, which can be a workspace.
+    pub(super) fn of(
+        path: &Path,
+        directory: Option<&Path>,
+        workspace: Option<Arc<Workspace>>,
+        files: &Files,
+    ) -> Self {
+        // As the program knows the folder, which can be a link.
+        if let Some(folder) = files.folder()
+            && let Ok(path) = path.strip_prefix(folder)
+        {
+            return Self { folder: folder.to_owned(), path: path.to_owned(), workspace: None };
         }
-        Self { folder: directory.to_owned(), path: path.to_owned() }
+        let folder = directory.unwrap_or(Path::new("."));
+        let path = path.strip_prefix(folder).unwrap_or(path);
+        Self { folder: folder.to_owned(), path: path.to_owned(), workspace }
     }
 
     /// Reads the file, if it is inside and not larger than the limit.
     pub(super) async fn read(self, limit: usize) -> Result<Vec<u8>, AccessError> {
-        let reading = tokio::task::spawn_blocking(move || match Workspace::SERVES_FILES {
-            true => Workspace::open(&self.folder)?.read(&self.path, limit),
-            false => self.read_resolved(limit),
+        let reading = tokio::task::spawn_blocking(move || match (&self.workspace, Workspace::SERVES_FILES) {
+            (Some(workspace), true) => workspace.read(&self.path, limit),
+            (None, true) => Workspace::open(&self.folder)?.read(&self.path, limit),
+            (Some(_) | None, false) => self.read_resolved(limit),
         });
         reading.await.map_err(std::io::Error::other)?
     }
@@ -60,8 +70,8 @@ mod tests {
     use super::*;
 
     fn read(path: &str, directory: &Path, files: &Files) -> Option<Vec<u8>> {
-        let resolved = Place::of(Path::new(path), Some(directory), files).read_resolved(10).ok();
-        let place = Place::of(Path::new(path), Some(directory), files);
+        let resolved = Place::of(Path::new(path), Some(directory), None, files).read_resolved(10).ok();
+        let place = Place::of(Path::new(path), Some(directory), None, files);
         let opened = Workspace::open(&place.folder).ok().and_then(|folder| folder.read(&place.path, 10).ok());
         if Workspace::SERVES_FILES {
             assert_eq!(opened.is_some(), resolved.is_some(), "{path}");

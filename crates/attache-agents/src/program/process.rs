@@ -14,6 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::files::Files;
 use super::input::Input;
+use super::output_files::Place;
+use super::working_directory::WorkingDirectory;
 use super::{ProgramOptions, environment};
 use crate::child::{self, LogLimit};
 use attache_process::{Output, ProcessGroup};
@@ -37,6 +39,8 @@ pub(super) struct Process {
     pub(super) files: Files,
     /// Where the program was started. The directory of the server, if there is none.
     pub(super) directory: Option<PathBuf>,
+    /// The workspace, if the program was started in one.
+    workspace: Option<Arc<Workspace>>,
     grace: Duration,
     errors: Arc<Mutex<Vec<u8>>>,
     /// The status of the program, when it has ended and its standard error is read.
@@ -51,18 +55,22 @@ impl Process {
         options: &ProgramOptions,
         turn: &Turn,
         files: Files,
-        workspace: Option<&Workspace>,
-        permit: OwnedSemaphorePermit,
+        workspace: Option<Arc<Workspace>>,
+        place: OwnedSemaphorePermit,
     ) -> io::Result<Self> {
         let Some((program, arguments)) = options.command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
+        let workspace = workspace.filter(|_| options.directory.is_none());
+        let directory = options.directory.as_deref().or(workspace.as_deref().map(Workspace::root));
+        let directory = directory.map(Path::to_owned);
+        let opened =
+            workspace.as_deref().map(|workspace| WorkingDirectory::open(workspace.root())).transpose()?;
         let variables = environment::variables(options, turn, &files);
         let mut command = attache_process::command(program.as_ref(), variables);
         command.args(arguments);
-        let directory = options.directory.as_deref().or(workspace.map(Workspace::root)).map(Path::to_owned);
-        if let Some(directory) = &directory {
-            command.current_dir(directory);
+        if let Some(path) = opened.as_ref().map(WorkingDirectory::path).or(directory.as_deref()) {
+            command.current_dir(path);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, mut child) = ProcessGroup::spawn(command)?;
@@ -81,7 +89,7 @@ impl Process {
         // This task reaps the process, also after the turn has ended.
         tokio::spawn(async move {
             let (status, ()) = tokio::join!(rest.wait(&mut child), reader);
-            drop(permit);
+            drop(place);
             // If the status is unknown, the sender is dropped, which the receiver notices.
             if let Ok(status) = status {
                 sender.send_replace(Some(status));
@@ -95,11 +103,17 @@ impl Process {
             hold: None,
             files,
             directory,
+            workspace,
             grace: options.grace,
             errors,
             ended,
             group: Some(group),
         })
+    }
+
+    /// Where a file is that the program names.
+    pub(super) fn place_of(&self, path: &Path) -> Place {
+        Place::of(path, self.directory.as_deref(), self.workspace.clone(), &self.files)
     }
 
     /// Counts bytes of output. Fails if the program has written too much.

@@ -3,17 +3,16 @@
 use attache_core::{AgentResult, TextStream, Turn};
 use attache_protocol::{Content, Message};
 use tokio::io::AsyncBufReadExt;
-use tokio::time::Instant;
 
 use super::Program;
 use super::files::Files;
 
 /// Runs the program for a message.
-pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> AgentResult {
+pub(super) async fn run(program: &Program, turn: &Turn) -> AgentResult {
     let options = &program.options;
     let mut process = tokio::select! {
         process = program.start(turn) => process?,
-        given_up = program.given_up(turn, deadline) => return given_up,
+        () = turn.cancelled() => return Ok(()),
     };
     // Nothing follows the message, so the input is closed after it.
     if let Some(input) = process.input.take() {
@@ -40,7 +39,7 @@ pub(super) async fn run(program: &Program, turn: &Turn, deadline: Instant) -> Ag
     };
     let result = tokio::select! {
         result = answering => result,
-        given_up = program.given_up(turn, deadline) => {
+        given_up = program.given_up(turn) => {
             process.stop().await;
             return given_up;
         }

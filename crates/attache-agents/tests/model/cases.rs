@@ -1,6 +1,7 @@
 //! What every kind of agent is tried with: a cancel in the middle, a flood, many contexts at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_agents::model::ModelOptions;
 use attache_client::Outgoing;
@@ -10,10 +11,10 @@ use axum::body::{Body, Bytes};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use futures::future::join_all;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{Step, end, failure, serve, serve_endpoint, task, text, text_event};
+use crate::{Step, chunk, end, failure, serve, serve_endpoint, task, text, text_event};
 
 /// Serves an endpoint that does this with each request. Returns the URL of its API.
 async fn endpoint(reply: impl Fn(Value) -> Body + Clone + Send + Sync + 'static) -> String {
@@ -75,6 +76,44 @@ async fn a_flood_of_tokens_fails_the_task() {
     let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
     let failed = task(agent.send("hello").await.unwrap());
     assert_eq!(failure(&failed), "the model wrote more than 8388608 bytes");
+}
+
+#[tokio::test]
+async fn a_flood_of_thoughts_fails_the_task() {
+    let url = endpoint(|_| {
+        let thought = Bytes::from(chunk(&json!({"reasoning_content": "x".repeat(64 * 1024)}), None));
+        Body::from_stream(futures::stream::repeat_with(move || Ok::<_, std::io::Error>(thought.clone())))
+    })
+    .await;
+    let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
+    let failed = task(agent.send("hello").await.unwrap());
+    assert_eq!(failure(&failed), "the model wrote more than 8388608 bytes");
+}
+
+#[tokio::test]
+async fn comments_and_empty_events_do_not_hide_that_a_model_is_silent() {
+    for nothing in [": still here\n\n".to_owned(), text_event("")] {
+        let url = endpoint(move |_| {
+            let nothing = Bytes::from(nothing.clone());
+            Body::from_stream(futures::stream::repeat_with(move || Ok::<_, std::io::Error>(nothing.clone())))
+        })
+        .await;
+        let change = |options: &mut ModelOptions| options.silence = Duration::from_millis(300);
+        let agent = serve_endpoint(url, change, Vec::new(), |_| {}, Arc::default()).await;
+        let failed = task(agent.send("hello").await.unwrap());
+        assert_eq!(failure(&failed), "the model stopped replying");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_gone_fails_the_task_with_a_clear_message() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let once = |options: &mut ModelOptions| options.max_retries = 0;
+    let agent = serve_endpoint(url, once, Vec::new(), |_| {}, Arc::default()).await;
+    let failed = task(agent.send("hello").await.unwrap());
+    assert_eq!(failure(&failed), "the model cannot be reached: try again later");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod aimock;
 mod cases;
+mod earlier;
 mod endpoint;
 #[path = "../router/killable.rs"]
 mod killable;

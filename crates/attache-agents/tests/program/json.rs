@@ -88,6 +88,26 @@ async fn a_file_is_read_from_the_directory_in_which_the_program_runs() {
 }
 
 #[tokio::test]
+async fn a_workspace_does_not_decide_which_program_runs() {
+    let here = std::env::current_dir().unwrap();
+    let folder = tempfile::tempdir_in(&here).unwrap();
+    let script = "read -r message; echo '{\"type\":\"complete\",\"text\":\"ours\"}'";
+    std::fs::write(folder.path().join("agent.sh"), script).unwrap();
+    let name = folder.path().strip_prefix(&here).unwrap();
+    let workspace = tempfile::tempdir().unwrap();
+    std::fs::create_dir(workspace.path().join(name)).unwrap();
+    std::fs::write(workspace.path().join(name).join("agent.sh"), "exit 7").unwrap();
+    let agent = serve("", |options| {
+        options.command = vec!["/bin/sh".into(), name.join("agent.sh").display().to_string()];
+        options.protocol = Protocol::Json;
+        options.conversation.workspaces.default = DefaultWorkspace::Shared(workspace.path().to_owned());
+    })
+    .await;
+    let done = task(agent.send("hello").await.unwrap());
+    assert_eq!(done.status.message.unwrap().text(), "ours");
+}
+
+#[tokio::test]
 async fn the_files_of_a_message_stay_while_the_same_process_waits_for_an_answer() {
     let script = r#"
         read -r message

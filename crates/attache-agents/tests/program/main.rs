@@ -3,6 +3,7 @@
 
 mod faults;
 mod json;
+mod places;
 mod support;
 mod text;
 mod work;

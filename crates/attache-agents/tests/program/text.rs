@@ -142,6 +142,32 @@ async fn a_flood_of_output_fails_the_task() {
 }
 
 #[tokio::test]
+async fn the_next_message_after_a_flood_of_output_is_answered() {
+    let script = "read -r line; [ \"$line\" = flood ] && yes; echo fine";
+    let agent = serve(script, |options| {
+        options.max_output = 100_000;
+        options.max_processes = 1;
+    })
+    .await;
+    let failed = task(soon(agent.send("flood")).await.unwrap());
+    assert_eq!(failure(&failed), "the program wrote more than 100000 bytes");
+    assert_eq!(text(&task(soon(agent.send("hello")).await.unwrap()), 0), "fine\n");
+}
+
+#[tokio::test]
+async fn a_program_that_is_killed_in_the_middle_of_its_output_fails_the_task() {
+    let agent = serve("echo $$; sleep 1000; exit 0", |_| {}).await;
+    let mut events = agent.stream("hello").await.unwrap();
+    let pid = next_text(&mut events).await;
+    kill(&pid);
+    soon(async { while events.next().await.is_some() {} }).await;
+    let id = agent.list(Default::default()).await.unwrap().tasks[0].id.clone();
+    let failed = agent.get(id).await.unwrap();
+    assert_eq!(failure(&failed), "the program failed (signal 9)");
+    assert_eq!(text(&failed, 0), pid, "what arrived is kept");
+}
+
+#[tokio::test]
 async fn a_program_that_hangs_fails_the_task() {
     let agent = serve("echo $$; sleep 1000", |options| options.timeout = Duration::from_millis(300)).await;
     let failed = task(agent.send("hello").await.unwrap());

@@ -6,6 +6,7 @@ use attache_agents::acp::{AcpOptions, Permissions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::conversation::private_directories;
 use super::settings::Acp;
 use super::units::{FromText, Size, Time};
 use crate::command::Failure;
@@ -34,8 +35,7 @@ impl Acp {
     /// The options of the agent. `name` is its name among several agents.
     pub(crate) fn options(&self, name: Option<&str>) -> Result<AcpOptions, Failure> {
         let words = self.words()?.iter().map(String::as_str);
-        let data = dirs::data_dir().map(|data| data.join("attache").join("workspaces"));
-        let data = data.map(|data| data.join(name.unwrap_or("root")));
+        let data = private_directories(name);
         let time = |place: &mut std::time::Duration, time: &Option<FromText<Time>>| {
             if let Some(FromText(Time(time))) = time {
                 *place = *time;

@@ -172,6 +172,13 @@ impl ConversationSettings {
     }
 }
 
+/// Where the private directories of the conversations of an agent are, unless the settings say otherwise. `name` is its name among several
+/// agents.
+pub(super) fn private_directories(name: Option<&str>) -> Option<PathBuf> {
+    let data = dirs::data_dir()?;
+    Some(data.join("attache").join("workspaces").join(name.unwrap_or("root")))
+}
+
 /// The directories that callers may name, and the one for callers that name none.
 pub(super) fn workspaces(allowed: Vec<PathBuf>, default: PathBuf) -> Workspaces {
     Workspaces::default().allow(allowed).default_to(DefaultWorkspace::Shared(default))

@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
+use attache::core::DefaultWorkspace;
 use attache_agents::program::{ProgramOptions, Protocol};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::conversation::private_directories;
 use super::settings::Program;
 
 /// A program and its arguments: in the file a list or a text, as a flag a text. A text is split as a shell does.
@@ -99,6 +102,32 @@ pub(crate) enum ProgramProtocol {
 }
 
 impl Program {
+    /// Whether the program holds conversations, with directories of their own.
+    pub(crate) fn is_json(&self) -> bool {
+        match self.protocol {
+            None | Some(ProgramProtocol::Text) => false,
+            Some(ProgramProtocol::Json) => true,
+        }
+    }
+
+    /// The directory that all conversations work in, if it does not exist.
+    pub(crate) fn missing_workspace(&self) -> Option<&PathBuf> {
+        self.workspace.as_ref().filter(|path| !path.is_dir())
+    }
+
+    /// The directory of a conversation whose caller names none. `name` is the name of the program among several agents.
+    pub(crate) fn default_workspace(&self, name: Option<&str>, usual: DefaultWorkspace) -> DefaultWorkspace {
+        match (&self.workspace, &self.data_directory, usual) {
+            (Some(path), _, _) => DefaultWorkspace::Shared(path.clone()),
+            (None, Some(data), _) => DefaultWorkspace::Private(data.clone()),
+            // A program with a directory of its own needs no other one.
+            (None, None, DefaultWorkspace::None) if self.directory.is_none() => {
+                private_directories(name).map_or(DefaultWorkspace::None, DefaultWorkspace::Private)
+            }
+            (None, None, usual) => usual,
+        }
+    }
+
     /// The options of the program. `command` is the command of the flag, which replaces that of the file.
     pub(crate) fn options(&self, command: &CommandLine) -> ProgramOptions {
         ProgramOptions::new(command.0.clone()).with(|options| {
@@ -147,6 +176,22 @@ impl CommandLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conversation_has_a_private_directory_unless_the_settings_name_another_one() {
+        let default = |text: &str, usual: DefaultWorkspace| {
+            serde_json::from_str::<Program>(text).unwrap().default_workspace(Some("a"), usual)
+        };
+        let (none, shared) = (DefaultWorkspace::None, |path: &str| DefaultWorkspace::Shared(path.into()));
+        let private =
+            private_directories(Some("a")).map_or(DefaultWorkspace::None, DefaultWorkspace::Private);
+        assert_eq!(default("{}", none.clone()), private);
+        assert_eq!(default("{}", shared("/c")), shared("/c"));
+        assert_eq!(default(r#"{"directory": "/b"}"#, none.clone()), none);
+        let data = DefaultWorkspace::Private("/d".into());
+        assert_eq!(default(r#"{"data-directory": "/d", "directory": "/b"}"#, shared("/c")), data);
+        assert_eq!(default(r#"{"workspace": ".", "data-directory": "/d"}"#, shared("/c")), shared("."));
+    }
 
     #[test]
     fn a_command_is_a_list_or_is_split_like_a_shell_does() {

@@ -585,8 +585,12 @@ settings! {
         command: Option<CommandLine>,
         /// How the program and the server talk
         protocol: Option<ProgramProtocol>,
-        /// The working directory of the program
+        /// The working directory of the program; with `protocol: json` the directory of its conversation, if this is not set
         directory: Option<PathBuf>,
+        /// The directory that all conversations of a program with `protocol: json` work in; each has a private one, if this is not set
+        workspace: Option<PathBuf>,
+        /// Where the private directories of conversations are; below the user's data directory, if this is not set
+        data_directory: Option<PathBuf>,
         /// Environment variables for the program
         environment: BTreeMap<String, Masked>,
         /// Environment variables of the server that the program gets as well
@@ -646,7 +650,7 @@ settings! {
         max_rounds: Option<FromText<Count>>,
         /// How often a request is repeated if the endpoint is overloaded; 3 times if this is not set
         retries: Option<u32>,
-        /// How long the endpoint may be silent; 2 minutes if this is not set
+        /// How long the endpoint may add nothing to a reply; 2 minutes if this is not set
         silence: Option<FromText<Time>>,
         /// How many tokens and how much time each caller may use; without a limit, if this is not set
         budget: Option<BudgetSettings>,
@@ -666,6 +670,8 @@ settings! {
         command: Option<CommandLine>,
         /// The directory that all conversations work in; each has a private one, if this is not set
         #[flag(workspace, value_name = "PATH")]
+        #[help = "The directory that all conversations of a coding agent work in, or of a program with `protocol: json`; \
+            each has a private one, if this is not set"]
         workspace: Option<PathBuf>,
         /// Where the private directories of conversations are; below the user's data directory, if this is not set
         data_directory: Option<PathBuf>,

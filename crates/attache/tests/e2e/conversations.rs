@@ -1,7 +1,7 @@
 //! Conversations with the command: contexts, workspaces and input as the settings say.
 #![cfg(unix)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -33,6 +33,50 @@ async fn send(server: &Program, message: Value) -> Value {
 
 fn text(text: &str, context: &str) -> Value {
     json!({"parts": [{"text": text}], "contextId": context})
+}
+
+/// Where the scripted agent works in a context.
+async fn directory(server: &Program, context: &str) -> PathBuf {
+    let answer = send(server, text("where", context)).await;
+    let history = answer["result"]["task"]["history"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    PathBuf::from(history.last().unwrap()["parts"][0]["text"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn each_context_of_a_program_has_a_private_directory_unless_the_operator_names_one() {
+    if !has_python("conversations::each_context_of_a_program_has_a_private_directory") {
+        return;
+    }
+    let home = Home::new();
+    let settings = |more: &str| {
+        let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/iac-code/agent.py");
+        let agent = agent.display();
+        let text = format!("program: {{ command: [python3, {agent}], protocol: json{more} }}\n");
+        home.file("attache.yml", &text)
+    };
+    let data = home.path("data");
+    let file = settings(&format!(", data-directory: {}", data.display()));
+    let start = ["serve", "--config", &file, "--listen", "127.0.0.1:0"];
+    let (server, _) = Program::command(&start).await;
+    let first = directory(&server, "a").await;
+    assert!(first.starts_with(data.canonicalize().unwrap()) && first.is_dir(), "{}", first.display());
+    assert_eq!(directory(&server, "a").await, first);
+    assert_ne!(directory(&server, "b").await, first);
+    drop(server);
+    // The directory of the server.
+    let folder = home.path("shared");
+    std::fs::create_dir(&folder).unwrap();
+    settings("");
+    let arguments = [&start[..], &["--workspace", "."]].concat();
+    let environment = [("ATTACHE_STORE", "memory:")];
+    let (server, _) = Program::command_in(folder.to_str().unwrap(), &arguments, &environment).await;
+    for context in ["a", "b"] {
+        assert_eq!(directory(&server, context).await, folder.canonicalize().unwrap());
+    }
+    let wrong = home.file("wrong.yml", "program: { command: cat, workspace: . }\n");
+    let refused = home.run(&["serve", "--config", &wrong]).await;
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(refused.stderr.contains("need `protocol: json`"), "{refused}");
 }
 
 #[tokio::test]

@@ -49,6 +49,8 @@ pub(crate) fn attache() -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ATTACHE_")) {
         command.env_remove(name);
     }
+    // Private directories of conversations are here.
+    command.env("XDG_DATA_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -124,6 +124,8 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("input.fetch-networks", "[10.1.0.0/16]"),
     ("program.command", "[./agent.py, --fast]"),
     ("program.directory", "/srv/agent"),
+    ("program.workspace", "/srv/project"),
+    ("program.data-directory", "/var/lib/attache/workspaces"),
     ("program.environment", "{ MODE: fast, KEY: \"${AGENT_KEY}\" }"),
     ("program.pass-environment", "[SSL_CERT_FILE]"),
     ("program.budget", "{ time: 1h, per: 1d }"),

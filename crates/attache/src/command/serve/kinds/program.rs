@@ -19,7 +19,10 @@ impl AgentKind for ProgramKind {
     }
 
     fn at_root(serve: &Serve, file: &config::Settings) -> Result<config::Program, Failure> {
-        Ok(config::Program { command: serve.program.program.clone(), ..file.program.clone() })
+        // The flag is that of coding agents, whose section in the file does not count here.
+        let flag = serve.acp.workspace.clone().filter(|path| file.acp.workspace.as_ref() != Some(path));
+        let workspace = flag.or_else(|| file.program.workspace.clone());
+        Ok(config::Program { command: serve.program.program.clone(), workspace, ..file.program.clone() })
     }
 
     fn of_named(agent: &NamedAgent) -> Option<config::Program> {
@@ -32,20 +35,38 @@ impl AgentKind for ProgramKind {
             true => Err(Failure::usage("a program uses no tokens: its `budget` can have a `time` only")),
             false => Ok(()),
         };
-        all([budget, command(program).map(|_| ())])
+        let workspace = match program.missing_workspace() {
+            Some(path) => Err(Failure::usage(format!("`{}` is not a directory", path.display()))
+                .hint("name an existing directory with `--workspace PATH`, or leave it out")),
+            None if program.is_json() => Ok(()),
+            None => match (&program.workspace, &program.data_directory) {
+                (None, None) => Ok(()),
+                (Some(_), _) | (None, Some(_)) => {
+                    let text = "`workspace` and `data-directory` of a program need `protocol: json`";
+                    Err(Failure::usage(text)
+                        .hint("`directory` is the working directory of a program with text"))
+                }
+            },
+        };
+        all([budget, workspace, command(program).map(|_| ())])
     }
 
     fn times(program: &config::Program) -> TurnTimes {
         let options = command(program).map(|command| program.options(command));
-        let times = options
-            .map(|options| TurnTimes::new([options.timeout, options.permission_timeout], options.grace));
+        let times = options.map(|options| {
+            // A turn can wait for a place as long as its program may take.
+            let phases = [options.timeout, options.timeout, options.permission_timeout];
+            TurnTimes::new(phases, options.grace)
+        });
         times.unwrap_or_default()
     }
 
     async fn build(program: config::Program, request: BuildRequest) -> Result<BuiltAgent, Failure> {
         let command = command(&program)?;
         let name = command.name();
-        let rules = request.context.conversation.rules();
+        let mut rules = request.context.conversation.rules();
+        let name_among_others = request.name.as_deref();
+        rules.workspaces.default = program.default_workspace(name_among_others, rules.workspaces.default);
         let mut options = program.options(command);
         let modes = match options.protocol {
             Protocol::Text => vec!["*/*".to_owned()],
