@@ -376,10 +376,11 @@ impl Channel {
             agent: dispatcher.service().agent_name(),
         });
         let asks_for_card = asks_for_card(request);
-        let access = match self.access(dispatcher, asks_for_card) {
-            Access::Authenticated if unusable.is_some() => Access::Public,
-            access => access,
-        };
+        let mut access = self.access(dispatcher, asks_for_card);
+        // Such a request is only charged and logged: its answer is an error.
+        if unusable.is_some() && matches!(access, Access::Authenticated) {
+            access = Access::Public;
+        }
         let head = RequestHead {
             binding: Some(self.binding),
             headers: &headers,
