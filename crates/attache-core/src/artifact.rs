@@ -207,7 +207,7 @@ impl ArtifactStream<'_> {
     }
 }
 
-fn emit(turn: &Turn, artifact: Artifact, append: bool, last_chunk: bool) -> Emitted {
+pub(crate) fn emit(turn: &Turn, artifact: Artifact, append: bool, last_chunk: bool) -> Emitted {
     if artifact.parts.is_empty() {
         let text = format!("the artifact `{}` has no parts", artifact.artifact_id);
         return Emitted::new(Err(AgentError::from(text)));

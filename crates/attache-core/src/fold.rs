@@ -1,11 +1,11 @@
 //! The state machine of a task, as a pure function.
 //!
 //! A terminal state is final. An artifact is replaced or grows. A status message moves into the history when the next status replaces
-//! it, so that no message is lost.
+//! it, so that no message is lost. A text can come as several status messages with one id: they are one message in the history.
 
 use std::sync::Arc;
 
-use attache_protocol::{Task, TaskArtifactUpdateEvent, TaskState};
+use attache_protocol::{Content, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState};
 
 use crate::TaskEvent;
 
@@ -30,11 +30,39 @@ pub fn fold(task: &mut Task, event: TaskEvent) -> Result<(), FoldError> {
         TaskEvent::Message(message) => task.history.push(Arc::unwrap_or_clone(message)),
         TaskEvent::Status(update) => {
             let old = std::mem::replace(&mut task.status, Arc::unwrap_or_clone(update).status);
-            task.history.extend(old.message.map(|message| *message));
+            if let Some(message) = old.message {
+                add_to_history(&mut task.history, *message);
+            }
         }
         TaskEvent::Artifact(update) => artifact(task, Arc::unwrap_or_clone(update)),
     }
     Ok(())
+}
+
+/// Adds a status message to the history. The pieces of a message, which have the same id and follow each other, are one message there.
+fn add_to_history(history: &mut Vec<Message>, message: Message) {
+    let is_piece = |last: &Message| {
+        let is_agent = last.role == Role::Agent && message.role == Role::Agent;
+        is_agent && !message.message_id.is_empty() && last.message_id == message.message_id
+    };
+    let Some(last) = history.last_mut().filter(|last| is_piece(last)) else {
+        history.push(message);
+        return;
+    };
+    for part in message.parts {
+        match (last.parts.last_mut().filter(|last| is_plain(last)), &part.content) {
+            (Some(Part { content: Content::Text(known), .. }), Content::Text(text)) if is_plain(&part) => {
+                known.push_str(text);
+            }
+            (Some(_) | None, _) => last.parts.push(part),
+        }
+    }
+    last.metadata = message.metadata.or(last.metadata.take());
+}
+
+/// Whether a part has nothing but its content.
+fn is_plain(part: &Part) -> bool {
+    part.filename.is_none() && part.media_type.is_none() && part.metadata.is_none()
 }
 
 fn artifact(task: &mut Task, update: TaskArtifactUpdateEvent) {

@@ -62,7 +62,8 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use conversation::{
     AccessError, Busy, Context, ContextHold, ContextRecord, ContextRecords, ContextRules, Conversation,
     DefaultWorkspace, EndState, Fetch, FetchError, Fetched, Input, InputPiece, InputRules, Media,
-    MediaSource, PeerRules, StoredWorkspace, Workspace, WorkspaceError, Workspaces,
+    MediaSource, OpenDirectory, PeerRules, StoredWorkspace, Workspace, WorkspaceError, WorkspaceFolder,
+    Workspaces, private_temporary_directory,
 };
 pub use event::{Entry, Seq, TaskEvent};
 pub use file_names::safe_file_name;
@@ -83,7 +84,7 @@ pub use permission::{
 pub use redaction::{MASK, Redaction, SHORTEST_SECRET};
 pub use report::{
     Exposure, FileDiff, Namespace, PlanStep, REPORTS_EXTENSION, Report, ReportOptions, ToolReport,
-    ToolStatus, UnknownExposure, Usage,
+    ToolStatus, UnknownExposure, Usage, take_tool_file, take_tool_file_from_text,
 };
 pub use service::{FoundContent, Page, Recovered, Reply, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};

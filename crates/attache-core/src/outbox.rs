@@ -9,7 +9,7 @@ use std::sync::Arc;
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use sha2::{Digest, Sha256};
 
-use crate::report::{hide_reports, is_report_only};
+use crate::report::{hide_reports, is_piece, is_report_only};
 use crate::{BoxFuture, Entry, Owner, Seq, StoreError, TaskEvent, TraceParent};
 
 /// A stored webhook.
@@ -29,7 +29,7 @@ pub struct Webhook {
 /// Which events a webhook receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PushEvents {
-    /// Every new status, including the first. Updates that only report what the agent does are left out.
+    /// Every new status, including the first. Updates that only report what the agent does, and the pieces of what it says, are left out.
     #[default]
     States,
     /// Every event that a stream sends.
@@ -43,7 +43,7 @@ impl PushEvents {
             TaskEvent::Created(_) => true,
             // A webhook activates no extension, so it never gets reports that belong to one.
             TaskEvent::Status(update) => match self {
-                Self::States => !is_report_only(update),
+                Self::States => !is_report_only(update) && !is_piece(update),
                 Self::Everything => hide_reports(event).is_some(),
             },
             TaskEvent::Artifact(_) => self == Self::Everything,
@@ -259,7 +259,12 @@ pub trait Outbox: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use attache_protocol::{Message, TaskState, TaskStatus, TaskStatusUpdateEvent};
+
     use super::*;
+    use crate::report::pieces_id;
 
     #[test]
     fn a_delivery_id_can_be_parsed_from_its_display_form() {
@@ -268,6 +273,21 @@ mod tests {
         for bad in ["", "t", "t/w", "t/w/x", "t/w/-1"] {
             assert!(bad.parse::<DeliveryId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_pieces_of_an_answer_are_not_sent_one_by_one() {
+        let update = |id: &str, state: TaskState| {
+            let message = Some(Box::new(Message::agent(id, "text")));
+            let status = TaskStatus { state, message, timestamp: None };
+            let task_id = "t".into();
+            TaskEvent::Status(Arc::new(TaskStatusUpdateEvent { task_id, status, ..Default::default() }))
+        };
+        let piece = pieces_id(&"t".into());
+        assert!(!PushEvents::States.includes(&update(&piece, TaskState::Working)));
+        assert!(PushEvents::Everything.includes(&update(&piece, TaskState::Working)));
+        assert!(PushEvents::States.includes(&update(&piece, TaskState::Completed)));
+        assert!(PushEvents::States.includes(&update("m", TaskState::Working)));
     }
 
     #[test]

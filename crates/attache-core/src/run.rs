@@ -103,9 +103,8 @@ async fn run_one(turn: &Arc<TurnState>) {
     {
         return;
     }
-    if let ContextAdmission::Refused(text) = &turn.place {
-        let ended = end(turn, TaskState::Failed, Some((*text).to_owned()));
-        if let Err(error) = write_rest(turn, ended).await {
+    if matches!(turn.place, ContextAdmission::Refused(_)) {
+        if let Err(error) = write_rest(turn, Ok(())).await {
             tracing::warn!(task = %turn.task_id, %error, "a refused message could not be reported");
         }
         return;

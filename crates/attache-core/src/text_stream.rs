@@ -1,21 +1,47 @@
-//! Text that arrives in pieces, as the chunks of an artifact.
+//! Text that arrives in pieces, as the chunks of an artifact or as status messages.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use attache_protocol::Part;
 
-use crate::{AgentError, AgentResult, ArtifactStream};
+use crate::report::pieces_id;
+use crate::{AgentError, AgentResult, ArtifactStream, Namespace, Turn};
 
-/// Sends text as the chunks of an artifact, as it arrives.
+/// Sends text as the chunks of an artifact, as it arrives. The [answer](Self::answer) of an agent can be status messages instead.
 ///
 /// The latest chunk is held back for a moment: if no other chunk follows, it is marked as the last one. So wait for more text with
 /// [`wait`](Self::wait), which sends the chunk when the moment is over.
 pub struct TextStream<'a> {
-    artifact: ArtifactStream<'a>,
+    target: Target<'a>,
     /// The bytes of an incomplete character.
     incomplete: Vec<u8>,
     held: Option<Part>,
+}
+
+enum Target<'a> {
+    Artifact(ArtifactStream<'a>),
+    /// Status messages with one id, so that they are one message in the history.
+    Status {
+        turn: &'a Turn,
+        id: String,
+    },
+}
+
+impl Target<'_> {
+    async fn chunk(&mut self, part: Part) -> AgentResult {
+        match self {
+            Self::Artifact(artifact) => artifact.chunk(part).await,
+            Self::Status { turn, id } => turn.say(id, part).await,
+        }
+    }
+
+    async fn last(self, part: Part) -> AgentResult {
+        match self {
+            Self::Artifact(artifact) => artifact.last(part).await,
+            Self::Status { turn, id } => turn.say(&id, part).await,
+        }
+    }
 }
 
 impl<'a> TextStream<'a> {
@@ -24,7 +50,17 @@ impl<'a> TextStream<'a> {
 
     /// Sends text to this artifact.
     pub fn new(artifact: ArtifactStream<'a>) -> Self {
-        Self { artifact, incomplete: Vec::new(), held: None }
+        Self { target: Target::Artifact(artifact), incomplete: Vec::new(), held: None }
+    }
+
+    /// Sends the answer of an agent in the way that clients expect: to this artifact, or as status messages if the namespace of the
+    /// [reports](crate::ReportOptions) is that of iac-code. Then the artifact gets nothing.
+    pub fn answer(turn: &'a Turn, artifact: ArtifactStream<'a>) -> Self {
+        let target = match turn.report_options().namespace {
+            Namespace::Attache => Target::Artifact(artifact),
+            Namespace::IacCode => Target::Status { turn, id: pieces_id(turn.task_id()) },
+        };
+        Self { target, incomplete: Vec::new(), held: None }
     }
 
     /// Adds text.
@@ -43,7 +79,7 @@ impl<'a> TextStream<'a> {
     /// Adds a part that is not text.
     pub async fn push(&mut self, part: Part) -> AgentResult {
         match self.held.replace(part) {
-            Some(earlier) => self.artifact.chunk(earlier).await,
+            Some(earlier) => self.target.chunk(earlier).await,
             None => Ok(()),
         }
     }
@@ -68,7 +104,7 @@ impl<'a> TextStream<'a> {
     /// Sends the chunk that is held back.
     pub async fn flush(&mut self) -> AgentResult {
         match self.held.take() {
-            Some(part) => self.artifact.chunk(part).await,
+            Some(part) => self.target.chunk(part).await,
             None => Ok(()),
         }
     }
@@ -78,7 +114,7 @@ impl<'a> TextStream<'a> {
         let rest = String::from_utf8_lossy(&std::mem::take(&mut self.incomplete)).into_owned();
         self.write(rest).await?;
         match self.held.take() {
-            Some(last) => self.artifact.last(last).await,
+            Some(last) => self.target.last(last).await,
             None => Ok(()),
         }
     }

@@ -13,7 +13,9 @@ use attache_protocol::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::conversation::{Context as ConversationContext, ContextAdmission, Input, InputRules, Reader};
+use crate::conversation::{
+    Context as ConversationContext, ContextAdmission, Input, InputRules, Reader, is_refused, refusal,
+};
 use crate::signal::Progress;
 use crate::turn_state::TurnState;
 use crate::{
@@ -25,6 +27,9 @@ use crate::{
 pub struct Turn {
     pub(crate) inner: Arc<TurnState>,
 }
+
+/// How many pages of tasks are read to find the earlier ones. Only refused messages make further pages necessary.
+const MAX_PAGES: usize = 20;
 
 /// How many events an agent may emit before it has to pause.
 pub(crate) const MAX_UNWRITTEN: usize = 256;
@@ -113,9 +118,10 @@ impl Turn {
         Ok(tasks)
     }
 
-    /// The other tasks of the conversation, as far as they belong to the caller: the latest ones, at most `limit`, oldest first.
+    /// The other tasks of the conversation, as far as they belong to the caller: the latest ones, at most `limit`, oldest first. Tasks of
+    /// messages that were refused are not part of the conversation.
     pub async fn earlier_tasks(&self, limit: usize) -> Result<Vec<Task>, AgentError> {
-        let query = ListQuery {
+        let mut query = ListQuery {
             context: Some(self.inner.context_id.clone()),
             state: None,
             since: None,
@@ -124,9 +130,18 @@ impl Turn {
             limit: limit.saturating_add(1),
             view: View { generation: false, ..View::FULL },
         };
-        let page = self.inner.service.store.list(&self.inner.caller.owner, &query).await?;
-        let tasks = page.tasks.iter().map(|snapshot| snapshot.task().into_owned());
-        let mut tasks: Vec<Task> = tasks.filter(|task| task.id != self.inner.task_id).take(limit).collect();
+        let mut tasks: Vec<Task> = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let page = self.inner.service.store.list(&self.inner.caller.owner, &query).await?;
+            let found = page.tasks.iter().map(|snapshot| snapshot.task().into_owned());
+            // The conversation does not know the messages that were refused.
+            let found = found.filter(|task| task.id != self.inner.task_id && !is_refused(task));
+            tasks.extend(found.take(limit - tasks.len()));
+            query.after = page.next.filter(|_| tasks.len() < limit);
+            if query.after.is_none() {
+                break;
+            }
+        }
         tasks.reverse();
         Ok(tasks)
     }
@@ -258,6 +273,18 @@ impl Turn {
         Ok(())
     }
 
+    /// Says the next piece of a message with this id, in the state working.
+    pub(crate) fn say(&self, id: &str, part: Part) -> Emitted {
+        let message = Message { message_id: id.into(), ..self.agent_message(vec![part]) };
+        self.update_with(TaskState::Working, Some(Box::new(message)), None)
+    }
+
+    /// Fails the task of a message that was refused before an agent could read it.
+    pub(crate) fn refuse(&self, text: &str) -> AgentResult {
+        let message = Message { metadata: refusal(), ..self.agent_message(vec![Part::text(text)]) };
+        self.update_with(TaskState::Failed, Some(Box::new(message)), None).into_result()
+    }
+
     pub(crate) fn status(&self, state: TaskState, part: Option<Part>) -> Emitted {
         self.state(state, part.map(|part| vec![part]))
     }
@@ -273,6 +300,15 @@ impl Turn {
         metadata: Option<JsonObject>,
     ) -> Emitted {
         let message = parts.map(|parts| Box::new(self.agent_message(parts)));
+        self.update_with(state, message, metadata)
+    }
+
+    pub(crate) fn update_with(
+        &self,
+        state: TaskState,
+        message: Option<Box<Message>>,
+        metadata: Option<JsonObject>,
+    ) -> Emitted {
         let state = self.inner.end_state(state);
         let update = TaskStatusUpdateEvent {
             task_id: self.task_id().clone(),
@@ -310,6 +346,11 @@ pub struct Emitted {
 }
 
 impl Emitted {
+    /// Whether the event was not added.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.result.as_ref().is_some_and(AgentResult::is_err)
+    }
+
     /// The result without the pause, for the driver of the turn, which writes the event itself.
     pub(crate) fn into_result(mut self) -> AgentResult {
         self.result.take().unwrap_or(Ok(()))

@@ -18,6 +18,7 @@ use crate::conversation::{ContextAdmission, EndState};
 use crate::part_writer::store_large_parts;
 use crate::permission::Denial;
 use crate::redaction::{FileRedaction, TurnRedaction, WORKSPACE};
+use crate::report::ToolFiles;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -40,6 +41,7 @@ pub(crate) struct TurnState {
     pub(crate) log: Mutex<TurnLog>,
     pub(crate) signal: Signal,
     cancel: OnceLock<CancellationToken>,
+    pub(crate) tool_files: Mutex<ToolFiles>,
     /// The end of the log when a turn on an existing task began.
     pub(crate) began: OnceLock<Seq>,
 }
@@ -154,6 +156,7 @@ impl TurnState {
             log: Mutex::new(TurnLog::new(write_state, redaction)),
             signal: Signal::default(),
             cancel: OnceLock::new(),
+            tool_files: Mutex::default(),
             began: OnceLock::new(),
         })
     }

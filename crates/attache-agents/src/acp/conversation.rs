@@ -1,6 +1,6 @@
 //! The earlier conversation as text, for a session that does not know it.
 
-use attache_core::{AgentError, Turn};
+use attache_core::{AgentError, Namespace, Turn};
 use attache_protocol::{Content, Message, Part, Role, Task};
 
 /// How many earlier tasks are looked at.
@@ -11,11 +11,12 @@ const LEFT_OUT: &str = "(Earlier messages were left out.)";
 
 /// The messages of the conversation before this turn, at most so many bytes. `None` if there are none.
 pub(super) async fn earlier(turn: &Turn, limit: usize) -> Result<Option<String>, AgentError> {
-    let mut messages: Vec<String> =
-        turn.earlier_tasks(MAX_TASKS).await?.iter().flat_map(messages_of).collect();
+    let answers = turn.report_options().namespace;
+    let earlier = turn.earlier_tasks(MAX_TASKS).await?;
+    let mut messages: Vec<String> = earlier.iter().flat_map(|task| messages_of(task, answers)).collect();
     if let Some(mut task) = turn.task() {
         task.history.retain(|message| message.message_id != turn.message().message_id);
-        messages.extend(messages_of(&task));
+        messages.extend(messages_of(&task, answers));
     }
     Ok(join(&messages, limit))
 }
@@ -44,10 +45,21 @@ fn join(messages: &[String], limit: usize) -> Option<String> {
     Some(text)
 }
 
-/// The messages of a task, followed by what the agent answered.
-fn messages_of(task: &Task) -> Vec<String> {
-    let of_user = task.history.iter().filter(|message| message.role == Role::User);
-    let mut messages: Vec<String> = of_user.map(|message| format!("User: {}", text(message))).collect();
+/// The messages of a task, followed by what the agent answered. In the namespace of iac-code the answers are among the messages.
+fn messages_of(task: &Task, answers: Namespace) -> Vec<String> {
+    let is_answer = |message: &Message| match answers {
+        Namespace::Attache => false,
+        // Others, such as questions, have data too.
+        Namespace::IacCode => message.parts.iter().all(|part| part.as_data().is_none()),
+    };
+    let all = task.history.iter().chain(task.status.message.as_deref());
+    let mut messages: Vec<String> = all
+        .filter_map(|message| match message.role {
+            Role::User => Some(format!("User: {}", text(message))),
+            Role::Agent => is_answer(message).then(|| format!("Agent: {}", text(message))),
+            Role::Unspecified => None,
+        })
+        .collect();
     let answers = task.artifacts.iter().filter(|artifact| artifact.artifact_id == super::ANSWER);
     let answer: String = answers.flat_map(|artifact| &artifact.parts).filter_map(Part::as_text).collect();
     if !answer.is_empty() {

@@ -59,7 +59,7 @@ impl<'a> Output<'a> {
         let artifacts = task.into_iter().flat_map(|task| task.artifacts);
         let earlier =
             artifacts.filter(|artifact| artifact.artifact_id == ANSWER).flat_map(|artifact| artifact.parts);
-        let answer = TextStream::new(turn.artifact(ANSWER).parts(earlier).stream());
+        let answer = TextStream::answer(turn, turn.artifact(ANSWER).parts(earlier).stream());
         Self { turn, options, answer, thought: String::new() }
     }
 
@@ -89,6 +89,7 @@ impl<'a> Output<'a> {
                     };
                     self.answer.flush().await?;
                     match self.turn.permission(&request, fallback) {
+                        // The answer is never wider than the decision: it is about this request alone.
                         Permission::Allowed => open.answer(PermissionAnswer::allowed(&request)),
                         Permission::Denied => open.answer(PermissionAnswer::denied(&request)),
                         Permission::Ask => return Ok(End::Question(open)),

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use attache_core::WorkspaceFolder;
 use parking_lot::Mutex;
-use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use super::permission::OpenRequest;
@@ -44,7 +44,7 @@ struct RunningPrompt {
 /// The files of messages.
 #[derive(Default)]
 struct Files {
-    folder: Option<TempDir>,
+    folder: Option<WorkspaceFolder>,
     count: usize,
     size: usize,
 }
@@ -119,29 +119,25 @@ impl Session {
         let number = files.count;
         let folder = match &mut files.folder {
             Some(folder) => folder,
-            empty @ None => empty.insert(private_folder(&self.workspace)?),
+            empty @ None => empty.insert(self.workspace.temporary_folder()?),
         };
-        let name = child::free_name(folder.path(), &child::file_name(name), number + 1);
-        let path = folder.path().join(name);
-        std::fs::write(&path, bytes)?;
+        let name = child::file_name(name);
+        let numbered = (number + 1..).map(|number| format!("{number}-{name}"));
+        let mut added = std::iter::once(name.clone()).chain(numbered).map(|name| folder.add(&name, bytes));
+        let is_free = |added: &io::Result<PathBuf>| {
+            added.as_ref().err().is_none_or(|error| error.kind() != io::ErrorKind::AlreadyExists)
+        };
+        let taken = || Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        let path = added.find(is_free).unwrap_or_else(taken)?;
         (files.size, files.count) = (size, number + 1);
         Ok(path)
     }
 }
 
-fn private_folder(workspace: &Workspace) -> io::Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".attache-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o700));
-    }
-    builder.tempdir_in(workspace.root())
-}
-
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
     fn session(folder: &TempDir) -> Session {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attache_core::{AgentError, Context, ContextHold, Conversation, DefaultWorkspace, Turn};
+use attache_core::{
+    AgentError, Context, ContextHold, Conversation, DefaultWorkspace, Turn, private_temporary_directory,
+};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
@@ -89,7 +91,8 @@ impl Sessions {
                 rules.workspaces.default = DefaultWorkspace::Private(path.clone());
             }
             (None, None) if rules.workspaces.default == DefaultWorkspace::None => {
-                let folder = tempfile::Builder::new().prefix("attache-acp-").tempdir();
+                let folder = private_temporary_directory()
+                    .and_then(|parent| tempfile::Builder::new().prefix("attache-acp-").tempdir_in(parent));
                 let folder = folder.map_err(|error| unusable(&std::env::temp_dir(), error))?;
                 rules.workspaces.default = DefaultWorkspace::Temporary(folder.path().to_owned());
                 temporary = Some(folder);
@@ -120,7 +123,7 @@ impl Sessions {
         // The workspace is checked for each turn.
         let workspace = Arc::new(Workspace::new(context.workspace().await?, self.options.max_file));
         let is_usable =
-            |live: &LiveSession| !live.peer.is_closed() && live.session.workspace.root() == workspace.root();
+            |live: &LiveSession| !live.peer.is_closed() && live.session.workspace.is_same(&workspace);
         if lease.session.as_ref().is_some_and(is_usable) {
             return Ok((lease, Origin::Known));
         }

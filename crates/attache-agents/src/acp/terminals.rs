@@ -1,6 +1,7 @@
 //! Commands that the agent runs through the server, in the workspace of its session.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,10 +75,8 @@ impl Terminals {
             let text = format!("a session may have {MAX_TERMINALS} terminals at once: release one first");
             return Err(RpcError::new(code::INVALID_REQUEST, text));
         }
-        let directory = match &request.cwd {
-            Some(path) => workspace.directory(path)?,
-            None => workspace.root().to_owned(),
-        };
+        // The process starts in the directory that is opened here, whatever its path leads to by then.
+        let directory = workspace.directory(request.cwd.as_deref().unwrap_or(Path::new(".")))?;
         let mut command = match request.args.as_slice() {
             [] => {
                 let mut shell = Command::new("/bin/sh");
@@ -93,7 +92,7 @@ impl Terminals {
         command
             .env_clear()
             .envs(environment::base(&options.pass_environment, &options.environment))
-            .current_dir(directory);
+            .current_dir(directory.path());
         command.envs(request.env.iter().map(|variable| (&variable.name, &variable.value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, mut child) = ProcessGroup::spawn(command).map_err(|error| {

@@ -1,10 +1,10 @@
 //! The workspace of a session, with the requests and errors of the protocol for the files in it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use attache_core::{AccessError, Workspace as Directory};
+use attache_core::{AccessError, OpenDirectory, Workspace as Directory, WorkspaceFolder};
 
 use super::wire::{ReadFile, RpcError, WriteFile, code};
 
@@ -32,6 +32,11 @@ impl Workspace {
     /// The absolute path.
     pub(super) fn root(&self) -> &Path {
         self.directory.root()
+    }
+
+    /// Whether both are the same directory of the disk, and not only the same path.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.directory.is_same(&other.directory)
     }
 
     /// A path for people: relative, if it is inside.
@@ -66,8 +71,13 @@ impl Workspace {
         written.map_err(|error| self.explain(&request.path, &error))
     }
 
-    /// The absolute path of a directory inside.
-    pub(super) fn directory(&self, path: &Path) -> Result<PathBuf, RpcError> {
+    /// Makes a folder for files of messages.
+    pub(super) fn temporary_folder(&self) -> io::Result<WorkspaceFolder> {
+        self.directory.temporary_folder()
+    }
+
+    /// Opens a directory inside.
+    pub(super) fn directory(&self, path: &Path) -> Result<OpenDirectory, RpcError> {
         self.directory.directory(path).map_err(|error| self.explain(path, &error))
     }
 
@@ -94,6 +104,7 @@ impl Workspace {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use super::*;
 

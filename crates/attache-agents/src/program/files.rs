@@ -85,7 +85,7 @@ fn private_folder() -> io::Result<TempDir> {
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(std::fs::Permissions::from_mode(0o700));
     }
-    builder.tempdir()
+    builder.tempdir_in(attache_core::private_temporary_directory()?)
 }
 
 #[cfg(test)]

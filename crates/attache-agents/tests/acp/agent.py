@@ -164,6 +164,15 @@ class Session:
             self.update({"sessionUpdate": "usage_update", "used": 10, "size": 100})
             self.update({"sessionUpdate": "something_new", "x": 1})
             self.say("Done.")
+        elif word == "pieces":
+            for piece in rest.split("|"):
+                self.say(piece)
+                time.sleep(0.05)
+        elif word == "files":
+            for number, content in enumerate(["one", "two", "two"]):
+                self.update({"sessionUpdate": "tool_call", "toolCallId": f"f{number}", "title": "Write a.yml", "kind": "edit",
+                             "status": "completed",
+                             "rawOutput": {"ok": True, "artifact": {"filename": "a.yml", "content": content}}})
         elif word == "stop":
             reason, _, text = rest.partition(" ")
             if text:

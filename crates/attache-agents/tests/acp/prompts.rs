@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{Message, Part, StreamResponse, TaskState};
 
-use crate::support::{answer, failure, next_text, runs, serve, skip, text, until};
+use crate::support::{answer, failure, next_text, runs, serve, serve_iac_code, skip, text, until};
 
 #[tokio::test]
 async fn the_answer_is_streamed_while_the_agent_works() {
@@ -235,4 +235,69 @@ async fn the_agent_gets_only_the_environment_that_it_may_have() {
     for name in ["CARGO_PKG_NAME", "MODE", "PATH"] {
         assert!(names.split(' ').any(|other| other == name), "{name}: {names}");
     }
+}
+
+/// The texts of the status messages of a stream, and the last state.
+async fn said(agent: &crate::support::Served, message: &str) -> (Vec<String>, Option<TaskState>) {
+    let mut events = agent.client.stream(message).await.unwrap();
+    let (mut texts, mut state) = (Vec::new(), None);
+    while let Some(event) = events.next().await {
+        match event.unwrap() {
+            StreamResponse::StatusUpdate(update) => {
+                state = Some(update.status.state);
+                texts.extend(update.status.message.as_ref().map(|message| message.text()));
+            }
+            StreamResponse::ArtifactUpdate(update) => panic!("an artifact: {update:?}"),
+            StreamResponse::Task(_) | StreamResponse::Message(_) => {}
+        }
+    }
+    (texts, state)
+}
+
+#[tokio::test]
+async fn clients_of_iac_code_get_the_answer_as_status_messages() {
+    if skip("clients_of_iac_code_get_the_answer_as_status_messages") {
+        return;
+    }
+    let agent = serve_iac_code(&[]).await;
+    let (texts, state) = said(&agent, "pieces my key is hunter2|-hunt|er2, and |it works").await;
+    assert_eq!(
+        (texts.concat().as_str(), state),
+        ("my key is ********, and it works", Some(TaskState::Completed))
+    );
+    assert!(texts.len() > 1, "{texts:?}");
+    let task = agent.latest().await;
+    let task = agent.client.get(task.id).await.unwrap();
+    let [asked, answered] = &task.history[..] else { panic!("{:?}", task.history) };
+    assert_eq!(asked.text(), "pieces my key is hunter2|-hunt|er2, and |it works");
+    assert_eq!(answered.text(), "my key is ********, and it works");
+    assert!(task.artifacts.is_empty());
+}
+
+#[tokio::test]
+async fn a_new_session_knows_the_answers_that_were_status_messages() {
+    if skip("a_new_session_knows_the_answers_that_were_status_messages") {
+        return;
+    }
+    let agent = serve_iac_code(&[]).await;
+    agent.say("c", "hello").await;
+    let agent = agent.restart_iac_code(&[]).await;
+    let told = agent.say("c", "blocks").await.history.pop().unwrap().text();
+    assert!(told.contains("User: hello\\n\\nAgent: you said: hello"), "{told}");
+}
+
+#[tokio::test]
+async fn the_files_of_tools_are_artifacts_and_none_replaces_another_one() {
+    if skip("the_files_of_tools_are_artifacts_and_none_replaces_another_one") {
+        return;
+    }
+    let agent = serve(&[], |_| {}).await;
+    let task = agent.say("c", "files").await;
+    let files: Vec<_> = task
+        .artifacts
+        .iter()
+        .map(|artifact| (artifact.artifact_id.as_str(), artifact.parts[0].content.clone()))
+        .collect();
+    let file = |text: &str| Part::raw(text).content;
+    assert_eq!(files, [("file:a.yml", file("one")), ("file:a.yml:2", file("two"))]);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use attache_agents::acp::{Acp, AcpOptions};
 use attache_client::{Client, ClientOptions, Events, Outgoing, Reply, SchemeCredentials};
-use attache_core::MemoryStore;
+use attache_core::{MemoryStore, Namespace, Options, Redaction, ReportOptions};
 use attache_protocol::{StreamResponse, Task, TaskState};
 use attache_server::Server;
 use attache_server::auth::KnownCallers;
@@ -64,9 +64,30 @@ pub(crate) async fn serve_two(folder: &TempDir) -> [Client; 2] {
     [client("t0ken-of-alice").await, client("t0ken-of-bob").await]
 }
 
+/// Serves the scripted agent with the metadata of iac-code, in place of whose server it is.
+pub(crate) async fn serve_iac_code(arguments: &[&str]) -> Served {
+    let (folder, store) = (Arc::new(tempfile::tempdir().unwrap()), Arc::default());
+    start_with(arguments, |_| {}, iac_code, folder, store).await
+}
+
+fn iac_code(options: &mut Options) {
+    options.reports = ReportOptions::default().namespace(Namespace::IacCode);
+    options.redaction = Some(Redaction::new().secret("hunter2-hunter2"));
+}
+
 async fn start(
     arguments: &[&str],
     change: impl FnOnce(&mut AcpOptions),
+    folder: Arc<TempDir>,
+    store: Arc<MemoryStore>,
+) -> Served {
+    start_with(arguments, change, |_| {}, folder, store).await
+}
+
+async fn start_with(
+    arguments: &[&str],
+    change: impl FnOnce(&mut AcpOptions),
+    configure: fn(&mut Options),
     folder: Arc<TempDir>,
     store: Arc<MemoryStore>,
 ) -> Served {
@@ -80,6 +101,7 @@ async fn start(
     let card = acp.card();
     let cards = acp.cards();
     let server = Server::new(acp).card(card).card_updates(cards).shared_store(store.clone());
+    let server = server.service_options(configure);
     let server = server.bind("127.0.0.1:0").listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());
     let server = tokio::spawn(async move {
@@ -144,6 +166,14 @@ impl Served {
             .map(|message| message["result"]["outcome"].clone())
             .filter(|outcome| !outcome.is_null())
             .collect()
+    }
+
+    /// The same for a server in place of the one of iac-code.
+    pub(crate) async fn restart_iac_code(self, arguments: &[&str]) -> Self {
+        let Self { store, folder, server, .. } = self;
+        server.abort();
+        let _ = server.await;
+        start_with(arguments, |_| {}, iac_code, folder, store).await
     }
 
     /// Stops the server, and serves the same store with a new agent.

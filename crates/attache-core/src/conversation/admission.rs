@@ -6,24 +6,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_protocol::{ContextId, Error, ErrorKind, JsonObject, Message, TaskId};
+use attache_protocol::{ContextId, Error, ErrorKind, JsonObject, Message, Task, TaskId, TaskState};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::SetOnce;
 
 use super::input::{Reader, Unaccepted};
 use super::live::{ContextKey, NoSeat, Seat};
-use super::record::{ContextRecord, StoredWorkspace};
+use super::record::{ContextRecord, Home, StoredWorkspace, remove};
 use super::rules::{Conversation, PeerRules};
 use super::workspace::Workspace;
 use super::workspaces::{self, DefaultWorkspace, WorkspaceError, Workspaces};
 use crate::service::{Inner, internal};
-use crate::{AgentError, Owner, StoreError};
+use crate::{AgentError, Namespace, Owner, StoreError};
 
 /// When a caller should try again if a queue is full. The server cannot know when a turn will end.
 const RETRY_IN: Duration = Duration::from_secs(1);
 
 /// The words of iac-code for a context whose turn runs.
 const WORKING: &str = "Task is already working.";
+
+/// The metadata of the status message of a task whose message was refused. They are stored with the task.
+pub(crate) fn refusal() -> Option<JsonObject> {
+    JsonObject::new(&serde_json::json!({Namespace::Attache.name(): {"refused": true}})).ok()
+}
+
+/// Whether a task was made for a message that was refused. The message is not part of the conversation: no agent has read it.
+pub(crate) fn is_refused(task: &Task) -> bool {
+    let metadata = task.status.message.as_ref().and_then(|message| message.metadata.as_ref());
+    let own = metadata.and_then(|metadata| metadata.get::<Value>(Namespace::Attache.name()));
+    task.status.state == TaskState::Failed
+        && own.is_some_and(|own| own.get("refused") == Some(&Value::Bool(true)))
+}
 
 /// Whether a turn is part of a conversation, and may run.
 #[derive(Default)]
@@ -81,8 +95,18 @@ impl From<StoreError> for Refusal {
 pub(crate) struct Homes(Mutex<HashMap<PathBuf, Arc<str>>>);
 
 impl Inner {
+    /// Which server this is, for workspaces that are on one server only.
+    async fn home(&self, workspaces: &Workspaces) -> Result<Home, WorkspaceError> {
+        let private = self.private_home(workspaces).await?;
+        let shared = match self.store.is_shared() && !workspaces.shared {
+            true => private.clone().or_else(|| workspaces::machine().map(Into::into)),
+            false => None,
+        };
+        Ok(Home { private, shared })
+    }
+
     /// The id of the directory that has the private workspaces of this server, if they last.
-    async fn home(&self, workspaces: &Workspaces) -> Result<Option<Arc<str>>, WorkspaceError> {
+    async fn private_home(&self, workspaces: &Workspaces) -> Result<Option<Arc<str>>, WorkspaceError> {
         let DefaultWorkspace::Private(data) = &workspaces.default else { return Ok(None) };
         let known = self.homes.0.lock().get(data).cloned();
         if known.is_some() {
@@ -137,7 +161,7 @@ impl Inner {
             workspaces::named(message, metadata, peer).map_err(|(error, field)| bad(&error, &field))?;
         let (named, field) = named.map_or((None, String::new()), |(path, field)| (Some(path), field));
         let home = self.home(&rules.workspaces).await.map_err(|error| bad(&error, &field))?;
-        if record.as_ref().is_some_and(|record| record.is_elsewhere(home.as_deref())) {
+        if record.as_ref().is_some_and(|record| record.is_elsewhere(&home)) {
             return Err(bad(&WorkspaceError::Elsewhere, &field));
         }
         let stored = record.and_then(|record| record.workspace);
@@ -149,13 +173,20 @@ impl Inner {
         let now = self.clock.now();
         let wanted = bound.clone();
         let record = self.records.change(&key, now, move |record| {
+            if record.closed.is_some() {
+                return;
+            }
             record.used = now;
             record.turns += 1;
             if let (None, Some(wanted)) = (&record.workspace, &wanted) {
-                record.bind(wanted, home.as_deref());
+                record.bind(wanted, &home);
             }
         });
         let record = record.await?;
+        // The operator may have closed the context meanwhile.
+        if record.closed.is_some() {
+            return Err(Refusal::Error(closed(context)));
+        }
         // Another message may have bound the context meanwhile.
         if named.is_some() && record.workspace != bound {
             return Err(bad(&WorkspaceError::Different, &field));
@@ -261,6 +292,7 @@ fn bad(error: &WorkspaceError, field: &str) -> Refusal {
         | WorkspaceError::NoPath
         | WorkspaceError::NoneAllowed
         | WorkspaceError::Outside
+        | WorkspaceError::HasPrivate
         | WorkspaceError::Missing => "Invalid A2A workspace metadata.",
         WorkspaceError::Elsewhere => {
             return Refusal::Error(Error::new(ErrorKind::Unavailable, error.to_string()));
@@ -310,8 +342,11 @@ impl ContextTurn {
             let key = self.seat.key();
             let record = service.records.get(key).await?;
             let home = service.home(&self.rules.workspaces).await.map_err(public)?;
-            if record.as_ref().is_some_and(|record| record.is_elsewhere(home.as_deref())) {
+            if record.as_ref().is_some_and(|record| record.is_elsewhere(&home)) {
                 return Err(public(WorkspaceError::Elsewhere));
+            }
+            if record.as_ref().is_some_and(|record| record.closed.is_some()) {
+                return Err(AgentError::public("the context was closed"));
             }
             let has_home = record.as_ref().is_some_and(|record| record.home.is_some());
             let stored = record.and_then(|record| record.workspace);
@@ -322,10 +357,20 @@ impl ContextTurn {
                 Err(WorkspaceError::NoDefault) => return Ok(None),
                 opened => opened.map_err(public)?,
             };
-            let lacks_home = !has_home && home.is_some() && matches!(bound, StoredWorkspace::Private(_));
+            let lacks_home = !has_home && home.of(&bound).is_some();
             if before.as_ref() != Some(&bound) || lacks_home {
-                let change = move |record: &mut ContextRecord| record.bind(&bound, home.as_deref());
-                service.records.change(key, service.clock.now(), change).await?;
+                let (made, home) = (bound.clone(), home.clone());
+                let change = move |record: &mut ContextRecord| {
+                    if record.closed.is_none() {
+                        record.bind(&made, &home);
+                    }
+                };
+                let record = service.records.change(key, service.clock.now(), change).await?;
+                if record.closed.is_some() {
+                    // The operator has closed the context at this moment: nobody else would remove the directory.
+                    remove(bound).await;
+                    return Err(AgentError::public("the context was closed"));
+                }
             }
             Ok::<_, AgentError>(Some(Arc::new(workspace)))
         });
@@ -343,6 +388,7 @@ fn public(error: WorkspaceError) -> AgentError {
         | WorkspaceError::NoPath
         | WorkspaceError::NoneAllowed
         | WorkspaceError::Outside
+        | WorkspaceError::HasPrivate
         | WorkspaceError::Missing
         | WorkspaceError::Different
         | WorkspaceError::Elsewhere

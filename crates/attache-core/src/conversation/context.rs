@@ -129,12 +129,16 @@ impl Context {
         Ok(state.and_then(|state| serde_json::from_value(state).ok()))
     }
 
-    /// Stores a small state, which the next turn gets also after a restart of the server.
+    /// Stores a small state, which the next turn gets also after a restart of the server. For a context that was closed meanwhile,
+    /// nothing is stored.
     pub async fn set_state<T: Serialize>(&self, name: &str, state: &T) -> AgentResult {
         let (name, state) = (name.to_owned(), serde_json::to_value(state)?);
         let (service, key) = (&self.turn.service, self.key());
         let change = service.records.change(&key, service.clock.now(), move |record| {
-            record.state.insert(name.clone(), state.clone());
+            // An operator may have closed the context during the turn. Then nothing is remembered for it any more.
+            if record.closed.is_none() {
+                record.state.insert(name.clone(), state.clone());
+            }
         });
         change.await?;
         Ok(())

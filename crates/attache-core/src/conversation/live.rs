@@ -121,6 +121,20 @@ impl LiveContext {
         self.running.is_none() && self.is_held_for_another(task)
     }
 
+    /// Why a message for a task gets no seat now.
+    fn refusal(&self, task: &TaskId, rules: &ContextRules) -> Option<NoSeat> {
+        let busy = self.seats_before(task).any(|seat| !seat.ending) || self.is_held_for_another(task);
+        let ahead = self.seats_before(task).count();
+        // One of them runs, unless all wait for the answer of another task.
+        let waiting = if self.is_stopped_for(task) { ahead } else { ahead.saturating_sub(1) };
+        match rules.busy {
+            Busy::Reject => busy.then_some(NoSeat::Busy),
+            Busy::Queue => {
+                (ahead > 0 && waiting >= rules.queue_limit).then_some(NoSeat::QueueFull(rules.queue_limit))
+            }
+        }
+    }
+
     /// Lets the next turn run, if none does.
     fn grant_next(&mut self) {
         if self.running.is_some() {
@@ -180,6 +194,11 @@ impl LiveContexts {
         self.0.lock().live.contains_key(key)
     }
 
+    /// Whether a context that lives refuses a message for a task now.
+    pub(crate) fn refuses(&self, key: &ContextKey, task: &TaskId, rules: &ContextRules) -> bool {
+        self.0.lock().live.get(key).is_some_and(|live| live.refusal(task, rules).is_some())
+    }
+
     /// Gives a seat in a context, and lets the context live if it does not. `forced` is for turns that run again after a restart:
     /// their messages were accepted before.
     pub(crate) fn seat(
@@ -193,17 +212,9 @@ impl LiveContexts {
         let table = &mut *guard;
         let mut evicted = None;
         if let Some(live) = table.live.get(key) {
-            let busy = live.seats_before(task).any(|seat| !seat.ending) || live.is_held_for_another(task);
-            let ahead = live.seats_before(task).count();
-            // One of them runs, unless all wait for the answer of another task.
-            let waiting = if live.is_stopped_for(task) { ahead } else { ahead.saturating_sub(1) };
-            match rules.busy {
-                Busy::Reject | Busy::Queue if forced => {}
-                Busy::Reject if busy => return Err(NoSeat::Busy),
-                Busy::Queue if ahead > 0 && waiting >= rules.queue_limit => {
-                    return Err(NoSeat::QueueFull(rules.queue_limit));
-                }
-                Busy::Reject | Busy::Queue => {}
+            match live.refusal(task, rules) {
+                Some(no) if !forced => return Err(no),
+                Some(_) | None => {}
             }
         } else if !forced {
             let share = share(rules.max);

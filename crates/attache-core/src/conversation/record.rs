@@ -46,7 +46,8 @@ pub struct ContextRecord {
     /// The directory that the context works in, once it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<StoredWorkspace>,
-    /// The id of the directory that has the private workspace. Only servers with this directory take messages for the context.
+    /// The server that has the workspace, if it is not on all servers: the id of the directory of private workspaces, or the name of the
+    /// machine. Only that server takes messages for the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
     /// When an operator has closed the context. It takes no more messages.
@@ -75,16 +76,37 @@ impl StoredWorkspace {
         }
     }
 
+    /// The name of a private directory. It stays when the data directory of the server is moved.
+    pub(crate) fn private_name(&self) -> Option<uuid::Uuid> {
+        let Self::Private(path) = self else { return None };
+        path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok())
+    }
+
     /// Removes a private directory, with everything in it. Its name was made by this server: anything else is left alone.
     pub fn remove(&self) -> std::io::Result<()> {
-        let Self::Private(path) = self else { return Ok(()) };
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if uuid::Uuid::parse_str(name).is_err() {
-            return Ok(());
-        }
+        let (Self::Private(path), Some(_)) = (self, self.private_name()) else { return Ok(()) };
         match std::fs::remove_dir_all(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             removed => removed,
+        }
+    }
+}
+
+/// Which server this is, for contexts whose workspace is on one server only.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Home {
+    /// The id of the directory with private workspaces, if they last.
+    pub(crate) private: Option<Arc<str>>,
+    /// For directories that callers name or that all contexts share. `None` if these are the same on all servers.
+    pub(crate) shared: Option<Arc<str>>,
+}
+
+impl Home {
+    /// The name of this server for a workspace. `None` if the workspace is not bound to a server.
+    pub(crate) fn of(&self, workspace: &StoredWorkspace) -> Option<&str> {
+        match workspace {
+            StoredWorkspace::Private(_) => self.private.as_deref(),
+            StoredWorkspace::Shared(_) => self.shared.as_deref(),
         }
     }
 }
@@ -115,19 +137,16 @@ impl ContextRecord {
         text(&ContextKey { owner: self.owner(), id: self.context_id.clone() })
     }
 
-    /// Whether the private workspace is on the disk of another server. `home` is the id of the directory of this one.
-    pub(crate) fn is_elsewhere(&self, home: Option<&str>) -> bool {
-        let is_private = matches!(self.workspace, Some(StoredWorkspace::Private(_)));
-        is_private && home.is_some() && self.home.is_some() && self.home.as_deref() != home
+    /// Whether the workspace is on the disk of another server than this one.
+    pub(crate) fn is_elsewhere(&self, here: &Home) -> bool {
+        let here = self.workspace.as_ref().and_then(|workspace| here.of(workspace));
+        here.is_some() && self.home.is_some() && self.home.as_deref() != here
     }
 
-    /// Binds the context to a workspace.
-    pub(crate) fn bind(&mut self, workspace: &StoredWorkspace, home: Option<&str>) {
+    /// Binds the context to a workspace on this server.
+    pub(crate) fn bind(&mut self, workspace: &StoredWorkspace, here: &Home) {
         self.workspace = Some(workspace.clone());
-        self.home = match workspace {
-            StoredWorkspace::Private(_) => home.map(str::to_owned),
-            StoredWorkspace::Shared(_) => None,
-        };
+        self.home = here.of(workspace).map(str::to_owned);
     }
 
     /// Closes the context: it takes no more messages, and nothing is remembered for them.
@@ -256,17 +275,34 @@ impl ContextRecords {
             if *count <= self.max || self.live.contains(&key) {
                 continue;
             }
-            self.store.values().change(SCOPE, &text(&key), Box::new(|_| None)).await?;
-            if let Some(workspace) = record.workspace {
-                remove(workspace).await;
-            }
+            self.forget(key, record).await?;
+        }
+        Ok(())
+    }
+}
+
+impl ContextRecords {
+    /// Forgets a context, unless it was used after this record was read.
+    async fn forget(&self, key: ContextKey, record: ContextRecord) -> Result<(), StoreError> {
+        let (live, own, used) = (self.live.clone(), key.clone(), record.used);
+        let is_unused = move |old: &Json| {
+            let same = old.read::<ContextRecord>().is_ok_and(|old| old.used == used);
+            same && !live.contains(&own)
+        };
+        let change = move |old: Option<&Json>| old.filter(|old| !is_unused(old)).cloned();
+        let changed = self.store.values().change(SCOPE, &text(&key), Box::new(change)).await?;
+        if changed.old.is_some()
+            && changed.new.is_none()
+            && let Some(workspace) = record.workspace
+        {
+            remove(workspace).await;
         }
         Ok(())
     }
 }
 
 /// Removes a private directory.
-async fn remove(workspace: StoredWorkspace) {
+pub(super) async fn remove(workspace: StoredWorkspace) {
     let removed = tokio::task::spawn_blocking(move || {
         if let Err(error) = workspace.remove() {
             let path = workspace.path().display();
@@ -284,6 +320,35 @@ fn text(key: &ContextKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_context_that_is_used_meanwhile_is_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let live = Arc::<LiveContexts>::default();
+        let records = ContextRecords::with_live(Arc::new(MemoryStore::new()), live.clone(), 10);
+        let path = folder.path().join(uuid::Uuid::new_v4().to_string());
+        std::fs::create_dir(&path).unwrap();
+        let (key, workspace) = (key("alice", 0), StoredWorkspace::Private(path.clone()));
+        let use_at = async |at: i64| {
+            let (now, workspace) = (Timestamp::from_millis(at), workspace.clone());
+            let change = move |record: &mut ContextRecord| {
+                record.used = now;
+                record.bind(&workspace, &Home::default());
+            };
+            records.change(&key, now, change).await.unwrap()
+        };
+        let old = use_at(1).await;
+        let used = use_at(2).await;
+        records.forget(key.clone(), old).await.unwrap();
+        assert_eq!(records.get(&key).await.unwrap(), Some(used.clone()));
+        let seat = live.seat(&key, &"t".into(), &ContextRules::default(), false).unwrap();
+        records.forget(key.clone(), used.clone()).await.unwrap();
+        assert!(records.get(&key).await.unwrap().is_some() && path.exists(), "it lives");
+        drop(seat);
+        let unused = ContextRecords::with_live(records.store.clone(), Arc::default(), 10);
+        unused.forget(key.clone(), used).await.unwrap();
+        assert!(records.get(&key).await.unwrap().is_none() && !path.exists());
+    }
     use crate::MemoryStore;
     use crate::conversation::ContextRules;
 
@@ -301,7 +366,7 @@ mod tests {
             let path = folder.path().join(uuid::Uuid::new_v4().to_string());
             std::fs::create_dir(&path).unwrap();
             let workspace = StoredWorkspace::Private(path.clone());
-            let change = move |record: &mut ContextRecord| record.bind(&workspace, None);
+            let change = move |record: &mut ContextRecord| record.bind(&workspace, &Home::default());
             records.change(key, Timestamp::from_millis(at), change).await.unwrap();
             path
         };

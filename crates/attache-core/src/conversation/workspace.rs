@@ -7,14 +7,19 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
+use super::private::PrivatePaths;
+use super::workspace_folder::WorkspaceFolder;
+
 /// The directory that a context works in.
 #[derive(Debug)]
 pub struct Workspace {
     root: PathBuf,
     /// The path under which the caller knows it. It may have links.
     alias: Option<PathBuf>,
+    /// What it contains and gives no access to.
+    private: Option<PrivatePaths>,
     #[cfg(target_os = "linux")]
-    handle: File,
+    pub(super) handle: File,
 }
 
 /// Why a file of a workspace cannot be used.
@@ -64,12 +69,19 @@ impl Workspace {
             handle: File::open(&root)?,
             root,
             alias: None,
+            private: None,
         })
     }
 
     /// The same directory, which the caller knows under another path.
     pub(super) fn known_as(mut self, alias: &Path) -> Self {
         self.alias = Some(alias.to_owned());
+        self
+    }
+
+    /// The same directory, without access to files of the server.
+    pub(super) fn without(mut self, private: &PrivatePaths) -> Self {
+        self.private = private.inside(&self.root);
         self
     }
 
@@ -83,7 +95,7 @@ impl Workspace {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let inside = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
         let handle = openat2(&parent, inside, flags, Mode::empty(), resolve)?;
-        Ok(Self { root: allowed.join(relative), alias: None, handle: File::from(handle) })
+        Ok(Self { root: allowed.join(relative), alias: None, private: None, handle: File::from(handle) })
     }
 
     /// A directory below another one. Both paths must be resolved.
@@ -95,6 +107,24 @@ impl Workspace {
     /// The absolute path, without links.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whether both are the same directory of the disk, under the same path. A directory that has replaced another one of this path is
+    /// not the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        #[cfg(target_os = "linux")]
+        let is_same = {
+            use std::os::unix::fs::MetadataExt as _;
+
+            let id = |workspace: &Self| {
+                let metadata = workspace.handle.metadata().ok()?;
+                Some((metadata.dev(), metadata.ino()))
+            };
+            id(self).is_some_and(|own| id(other) == Some(own))
+        };
+        #[cfg(not(target_os = "linux"))]
+        let is_same = true;
+        is_same && self.root == other.root
     }
 
     /// A path for people: relative, if it is inside.
@@ -145,6 +175,9 @@ impl Workspace {
         let directory = place.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::CLOEXEC | OFlags::DIRECTORY | OFlags::RDONLY;
         let directory = self.open_beneath(directory.unwrap_or(Path::new(".")), flags)?;
+        if self.private.is_some() {
+            self.refuse_private(self.place_of(&directory).map(|place| place.join(name)))?;
+        }
         let temporary = format!(".attache-{}", uuid::Uuid::new_v4());
         let flags = OFlags::CLOEXEC | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = openat(&directory, &temporary, flags, Mode::from_raw_mode(0o644));
@@ -174,10 +207,14 @@ impl Workspace {
         Some(path.strip_prefix(&self.root).ok()?.to_owned())
     }
 
-    /// The absolute path of a directory inside.
-    pub fn directory(&self, path: &Path) -> Result<PathBuf, AccessError> {
-        self.access(path, Access::Directory)?;
-        Ok(self.root.join(self.relative(path)?))
+    /// Opens a directory inside, for a program that starts there.
+    pub fn directory(&self, path: &Path) -> Result<OpenDirectory, AccessError> {
+        Ok(OpenDirectory { handle: self.access(path, Access::Directory)? })
+    }
+
+    /// Makes a folder for files that an agent reads. It is removed when the result is dropped.
+    pub fn temporary_folder(&self) -> io::Result<WorkspaceFolder> {
+        WorkspaceFolder::new(self)
     }
 
     /// The path below the root. Links are not resolved yet.
@@ -243,7 +280,13 @@ impl Workspace {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         loop {
             match openat2(&self.handle, relative, flags, Mode::empty(), resolve) {
-                Ok(file) => return Ok(File::from(file)),
+                Ok(file) => {
+                    let file = File::from(file);
+                    if self.private.is_some() {
+                        self.refuse_private(self.place_of(&file))?;
+                    }
+                    return Ok(file);
+                }
                 // The kernel asks to try again if a directory was moved meanwhile.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::XDEV) => {
@@ -253,6 +296,18 @@ impl Workspace {
                 }
                 Err(error) => return Err(AccessError::Io(error.into())),
             }
+        }
+    }
+
+    /// Refuses a place below the root that belongs to the server. A place that is not known is refused too.
+    #[cfg(target_os = "linux")]
+    fn refuse_private(&self, place: Option<PathBuf>) -> Result<(), AccessError> {
+        let is_private = |place: &PathBuf| {
+            self.private.as_ref().is_some_and(|private| private.contains(&self.root.join(place)))
+        };
+        match place {
+            Some(place) if !is_private(&place) => Ok(()),
+            Some(_) | None => Err(AccessError::Refused("files of the server are not part of the workspace")),
         }
     }
 
@@ -281,6 +336,30 @@ impl Workspace {
     }
 }
 
+/// A directory of a workspace that is open.
+#[derive(Debug)]
+pub struct OpenDirectory {
+    #[cfg_attr(not(unix), expect(dead_code, reason = "no directory is opened on such systems"))]
+    handle: File,
+}
+
+impl OpenDirectory {
+    /// A path for the directory of a program that this process starts while this value lives. It leads to the directory that was opened,
+    /// also if its name leads to another one by then.
+    #[cfg(unix)]
+    pub fn path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd as _;
+
+        format!("/proc/self/fd/{}", self.handle.as_raw_fd()).into()
+    }
+
+    /// No directory is opened on this system.
+    #[cfg(not(unix))]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(".")
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -299,6 +378,30 @@ mod tests {
     fn read(workspace: &Workspace, path: impl AsRef<Path>) -> Result<String, String> {
         let bytes = workspace.read(path.as_ref(), 1000).map_err(|error| error.to_string())?;
         Ok(String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn a_directory_that_has_taken_the_place_of_another_one_is_not_the_same() {
+        let (folder, workspace) = workspace();
+        let again = || Workspace::open(&folder.path().join("work")).unwrap();
+        assert!(workspace.is_same(&again()));
+        std::fs::rename(workspace.root(), folder.path().join("old")).unwrap();
+        std::fs::create_dir(workspace.root()).unwrap();
+        assert_eq!(workspace.root(), again().root());
+        assert!(!workspace.is_same(&again()));
+        assert!(!workspace.is_same(&Workspace::open(&folder.path().join("old")).unwrap()));
+    }
+
+    #[test]
+    fn a_program_starts_in_the_directory_that_was_opened() {
+        let (folder, workspace) = workspace();
+        std::fs::create_dir(workspace.root().join("in")).unwrap();
+        let opened = workspace.directory(Path::new("in")).unwrap();
+        std::fs::rename(workspace.root().join("in"), workspace.root().join("moved")).unwrap();
+        symlink(folder.path(), workspace.root().join("in")).unwrap();
+        let output = std::process::Command::new("pwd").arg("-P").current_dir(opened.path()).output().unwrap();
+        let place = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(Path::new(place.trim()), workspace.root().join("moved"));
     }
 
     #[test]
@@ -392,6 +495,32 @@ mod tests {
             let error = read(&workspace, path).unwrap_err();
             assert_eq!(error, "links that lead out of the workspace are not followed", "{path}");
         }
+    }
+
+    #[test]
+    fn a_file_system_that_is_mounted_in_a_workspace_is_part_of_it() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+
+        let (folder, workspace) = workspace();
+        let (volume, place) = (folder.path().join("volume"), workspace.root().join("place"));
+        std::fs::create_dir(&volume).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        std::fs::write(volume.join("file"), "mounted").unwrap();
+        let mut mount = Command::new("mount");
+        mount.arg("--bind").args([&volume, &place]).stderr(Stdio::null());
+        if !mount.status().is_ok_and(|status| status.success()) {
+            writeln!(io::stdout(), "\nskipped: only root can mount a directory").unwrap();
+            return;
+        }
+        let read = read(&workspace, "place/file");
+        let written = workspace.write(Path::new("place/new"), b"x");
+        let unmounted = Command::new("umount").arg(&place).status();
+        assert!(unmounted.unwrap().success());
+        assert_eq!(read.unwrap(), "mounted");
+        written.unwrap();
+        assert_eq!(std::fs::read(volume.join("new")).unwrap(), b"x");
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use attache_protocol::{Error, JsonObject, Message};
 use serde_json::Value;
 
+use super::private::PrivatePaths;
 use super::record::StoredWorkspace;
 use super::rules::PeerRules;
 use super::workspace::Workspace;
@@ -18,6 +19,16 @@ pub struct Workspaces {
     pub allowed: Vec<PathBuf>,
     /// The directory of a context whose callers name none.
     pub default: DefaultWorkspace,
+    /// Files and directories with data of several callers, such as the store. Callers cannot name a directory inside of one, nor one that
+    /// contains one, unless it is the default of all contexts. No workspace gives access to them. The directory of
+    /// [private](DefaultWorkspace::Private) workspaces belongs to them in any case.
+    pub private: Vec<PathBuf>,
+    /// Whether the directories that callers name, and the default of all contexts, are the same on all servers of a
+    /// [shared](crate::Store::is_shared) store. Unless set, a context in one of them stays on the server that it began on.
+    pub shared: bool,
+    /// Other files of the server, such as its settings, which workspaces give no access to. Callers may name a directory that contains
+    /// one. The [temporary files](crate::private_temporary_directory) of servers belong to them in any case.
+    pub hidden: Vec<PathBuf>,
 }
 
 impl Workspaces {
@@ -25,6 +36,34 @@ impl Workspaces {
     pub fn allow(mut self, roots: impl IntoIterator<Item: Into<PathBuf>>) -> Self {
         self.allowed.extend(roots.into_iter().map(Into::into));
         self
+    }
+
+    /// Keeps files and directories with data of several callers [private](Self::private).
+    pub fn keep_private(mut self, paths: impl IntoIterator<Item: Into<PathBuf>>) -> Self {
+        self.private.extend(paths.into_iter().map(Into::into));
+        self
+    }
+
+    /// Says that the directories are the same on all servers of a store.
+    pub fn shared_by_servers(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    fn private_paths(&self) -> PrivatePaths {
+        let of_contexts = match &self.default {
+            DefaultWorkspace::Private(data) | DefaultWorkspace::Temporary(data) => Some(data),
+            DefaultWorkspace::None | DefaultWorkspace::Shared(_) => None,
+        };
+        PrivatePaths::new(self.private.iter().chain(of_contexts), &self.hidden)
+    }
+
+    /// Whether all contexts have this directory by default.
+    fn is_default(&self, resolved: &Path) -> bool {
+        match &self.default {
+            DefaultWorkspace::Shared(path) => path.canonicalize().is_ok_and(|path| path == resolved),
+            DefaultWorkspace::None | DefaultWorkspace::Private(_) | DefaultWorkspace::Temporary(_) => false,
+        }
     }
 
     /// Contexts have this directory if their callers name none.
@@ -80,6 +119,9 @@ pub enum WorkspaceError {
     /// The context works in another one.
     #[error("the context belongs to a different workspace: send without `contextId` to begin another one")]
     Different,
+    /// Data of other callers are inside.
+    #[error("it must not contain the data of the server: name a directory inside")]
+    HasPrivate,
     /// The agent needs a workspace, and there is none.
     #[error("there is no directory for this context: name one")]
     NoDefault,
@@ -162,9 +204,16 @@ impl Workspaces {
         };
         let inside = roots.iter().find_map(|root| Some((root, resolved.strip_prefix(root).ok()?)));
         let Some((root, relative)) = inside else { return Err(WorkspaceError::Outside) };
+        let private = self.private_paths();
+        if private.contains(&resolved) {
+            return Err(WorkspaceError::Outside);
+        }
+        if private.is_around(&resolved) && !self.is_default(&resolved) {
+            return Err(WorkspaceError::HasPrivate);
+        }
         // A directory that was swapped for a link since then is not opened.
         let opened = Workspace::open_below(root, relative).map_err(|_| WorkspaceError::Missing)?;
-        Ok(opened.known_as(path))
+        Ok(opened.known_as(path).without(&private))
     }
 
     /// Opens the workspace of a context, and says what is to be stored about it. `stored` is the one of earlier turns.
@@ -190,13 +239,18 @@ impl Workspaces {
                 if let DefaultWorkspace::Shared(shared) = &self.default
                     && shared.canonicalize().is_ok_and(|shared| shared == *path)
                 {
-                    let opened = Workspace::open(path).map_err(WorkspaceError::Unusable)?;
-                    return Ok((opened, stored.clone()));
+                    return Ok((self.open_shared(path)?, stored.clone()));
                 }
                 Ok((self.open_named(path)?, stored.clone()))
             }
             (Some(StoredWorkspace::Private(_)) | None, None) => self.open_default(stored),
         }
+    }
+
+    /// Opens the directory that all contexts share.
+    fn open_shared(&self, path: &Path) -> Result<Workspace, WorkspaceError> {
+        let opened = Workspace::open(path).map_err(WorkspaceError::Unusable)?;
+        Ok(opened.without(&self.private_paths()))
     }
 
     fn open_default(
@@ -206,17 +260,15 @@ impl Workspaces {
         match &self.default {
             DefaultWorkspace::None => Err(WorkspaceError::NoDefault),
             DefaultWorkspace::Shared(path) => {
-                let opened = Workspace::open(path).map_err(WorkspaceError::Unusable)?;
+                let opened = self.open_shared(path)?;
                 let stored = StoredWorkspace::Shared(opened.root().to_owned());
                 Ok((opened, stored))
             }
             DefaultWorkspace::Private(data) | DefaultWorkspace::Temporary(data) => {
                 create_private(data).map_err(WorkspaceError::Unusable)?;
                 let data = data.canonicalize().map_err(WorkspaceError::Unusable)?;
-                // The data directory of the server may have been moved since.
-                let kept = stored.map(StoredWorkspace::path).and_then(|path| path.strip_prefix(&data).ok());
-                let fresh = || PathBuf::from(uuid::Uuid::new_v4().to_string());
-                let name = kept.map_or_else(fresh, Path::to_owned);
+                let name = stored.and_then(StoredWorkspace::private_name).unwrap_or_else(uuid::Uuid::new_v4);
+                let name = PathBuf::from(name.to_string());
                 let path = data.join(&name);
                 create_private(&path).map_err(WorkspaceError::Unusable)?;
                 let opened = Workspace::open_below(&data, &name).map_err(WorkspaceError::Unusable)?;
@@ -243,6 +295,13 @@ pub(crate) fn home_id(data: &Path) -> io::Result<String> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => Ok(std::fs::read_to_string(&path)?.trim().to_owned()),
     }
+}
+
+/// The name of this machine.
+pub(super) fn machine() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::fs::read_to_string("/etc/hostname"));
+    name.ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 fn create_private(path: &Path) -> io::Result<()> {
@@ -343,6 +402,68 @@ mod tests {
         assert!(first.root().starts_with(data.canonicalize().unwrap()));
         // A caller cannot name it.
         assert!(workspaces.open(Some(&stored), Some(first.root())).is_err());
+    }
+
+    #[test]
+    fn a_private_directory_is_found_again_after_the_data_were_moved() {
+        let folder = folder();
+        let at = |name: &str| {
+            Workspaces::default().default_to(DefaultWorkspace::Private(folder.path().join(name)))
+        };
+        let (first, stored) = at("data").open(None, None).unwrap();
+        std::fs::write(first.root().join("file"), "").unwrap();
+        std::fs::rename(folder.path().join("data"), folder.path().join("moved")).unwrap();
+        let (again, moved) = at("moved").open(Some(&stored), None).unwrap();
+        assert!(again.root().join("file").exists());
+        assert_eq!(again.root().file_name(), first.root().file_name());
+        assert!(moved.path().starts_with(folder.path().canonicalize().unwrap().join("moved")));
+        // A name that this server has not made is not used.
+        let other = StoredWorkspace::Private(folder.path().join("data/../../etc"));
+        let (fresh, _) = at("moved").open(Some(&other), None).unwrap();
+        assert!(fresh.root().file_name().unwrap().len() == 36);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_workspace_gives_no_access_to_files_of_the_server_that_are_inside() {
+        let folder = folder();
+        let at = |name: &str| folder.path().join("allowed").join(name);
+        std::fs::create_dir(at("data")).unwrap();
+        for name in ["settings.yml", "data/tasks.db", "project/plain"] {
+            std::fs::write(at(name), "content").unwrap();
+        }
+        symlink("../settings.yml", at("project/link")).unwrap();
+        symlink("../data", at("project/data")).unwrap();
+        let mut workspaces = Workspaces::default()
+            .allow([folder.path()])
+            .default_to(DefaultWorkspace::Shared(folder.path().join("allowed")))
+            .keep_private([at("data")]);
+        workspaces.hidden = vec![at("settings.yml"), at("new.yml")];
+        let named = workspaces.open_named(&folder.path().join("allowed")).unwrap();
+        let (default, _) = workspaces.open(None, None).unwrap();
+        for workspace in [named, default] {
+            for path in [
+                "settings.yml",
+                "data/tasks.db",
+                "project/link",
+                "project/data/tasks.db",
+                "data/new",
+                "new.yml",
+            ] {
+                let rule = "files of the server are not part of the workspace";
+                let written = workspace.write(Path::new(path), b"changed").unwrap_err().to_string();
+                assert_eq!(written, rule, "{path}");
+                let read = workspace.read(Path::new(path), 100).unwrap_err();
+                assert!(read.to_string() == rule || read.is_not_found(), "{path}: {read}");
+            }
+            assert!(workspace.directory(Path::new("data")).is_err());
+            assert_eq!(workspace.read(Path::new("project/plain"), 100).unwrap(), b"content");
+            workspace.write(Path::new("project/plain"), b"content").unwrap();
+        }
+        assert_eq!(std::fs::read(at("data/tasks.db")).unwrap(), b"content");
+        assert_eq!(std::fs::read(at("settings.yml")).unwrap(), b"content");
+        let error = workspaces.open_named(folder.path()).unwrap_err();
+        assert!(matches!(error, WorkspaceError::HasPrivate), "{error}");
     }
 
     #[test]

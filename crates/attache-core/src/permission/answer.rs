@@ -15,22 +15,24 @@ pub struct PermissionAnswer {
 }
 
 impl PermissionAnswer {
-    /// The answer for yes. If the request has options, one of them must allow it.
+    /// The answer for yes, to this request alone. If the request has options, one of them must allow it once: an option that allows more
+    /// has to be chosen by the caller. Otherwise this is the answer for no.
     pub fn allowed(request: &PermissionRequest) -> Self {
-        let option = find(request, true);
-        Self { allows: option.is_some() || request.options.is_empty(), option }
+        match find(request, &[PermissionOptionKind::AllowOnce]) {
+            None if !request.options.is_empty() => Self::denied(request),
+            option => Self { allows: true, option },
+        }
     }
 
     /// The answer for no.
     pub fn denied(request: &PermissionRequest) -> Self {
-        Self { allows: false, option: find(request, false) }
+        let kinds = [PermissionOptionKind::RejectOnce, PermissionOptionKind::RejectAlways];
+        Self { allows: false, option: find(request, &kinds) }
     }
 }
 
-/// The option for yes or no. The one that holds only once comes first.
-fn find(request: &PermissionRequest, is_yes: bool) -> Option<String> {
-    use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
-    let kinds = if is_yes { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
+/// The first option of one of these kinds, in their order.
+fn find(request: &PermissionRequest, kinds: &[PermissionOptionKind]) -> Option<String> {
     let found = kinds.iter().find_map(|kind| request.shown_options().find(|option| option.kind == *kind))?;
     Some(found.id.clone())
 }
@@ -174,6 +176,17 @@ mod tests {
         let mut only_no = self::request();
         only_no.options.retain(|option| !option.kind.allows());
         assert_eq!(super::read(&only_no, &Message::user("m", "yes")), None);
+    }
+
+    #[test]
+    fn yes_never_chooses_an_option_that_allows_more_than_this_request() {
+        let mut always = self::request();
+        always.options.retain(|option| option.kind != PermissionOptionKind::AllowOnce);
+        assert_eq!(Some(PermissionAnswer::allowed(&always)), answer(false, Some("r1")));
+        let read = |text: &str| super::read(&always, &Message::user("m", text));
+        assert_eq!((read("yes"), read("allow_once")), (None, None));
+        // The caller itself may choose it.
+        assert_eq!(read("a2"), answer(true, Some("a2")));
     }
 
     #[test]

@@ -34,6 +34,9 @@ use self::rules::Match;
 use crate::report::{Section, cut, cut_value};
 use crate::{AgentError, AgentResult, Namespace, Report, Turn, new_id};
 
+/// How deep the input of a tool is searched for paths. JSON that was read does not nest deeper.
+const MAX_DEPTH: usize = 128;
+
 /// How many options the caller can choose from.
 const MAX_OPTIONS: usize = 32;
 
@@ -164,7 +167,7 @@ impl PermissionRequest {
     }
 }
 
-/// The paths that the input of a tool names: texts in members such as `path` or `file`.
+/// The paths that the input of a tool names: texts in members such as `path` or `file`, at any depth that JSON can have.
 pub fn paths_in(input: &Value) -> Vec<String> {
     const NAMES: &[&str] = &[
         "path",
@@ -188,12 +191,20 @@ pub fn paths_in(input: &Value) -> Vec<String> {
         "uri",
     ];
     let mut paths = Vec::new();
-    let members = input.as_object().into_iter().flatten();
-    for value in members.filter(|(name, _)| NAMES.contains(&name.as_str())).map(|(_, value)| value) {
+    // Each value with its depth, and whether its texts are paths. Texts in lists belong to the member that has the list.
+    let mut rest = vec![(input, 0_usize, false)];
+    while let Some((value, depth, is_path)) = rest.pop() {
+        if depth > MAX_DEPTH {
+            continue;
+        }
         match value {
-            Value::String(path) => paths.push(path.clone()),
-            Value::Array(items) => paths.extend(items.iter().filter_map(Value::as_str).map(str::to_owned)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
+            Value::String(path) if is_path => paths.push(path.clone()),
+            Value::Array(items) => rest.extend(items.iter().rev().map(|item| (item, depth + 1, is_path))),
+            Value::Object(members) => {
+                let named = |name: &str| NAMES.contains(&name);
+                rest.extend(members.iter().rev().map(|(name, value)| (value, depth + 1, named(name))));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
     paths
@@ -258,9 +269,16 @@ impl Turn {
     pub fn permission(&self, request: &PermissionRequest, fallback: PermissionAction) -> Permission {
         let request = &self.with_workspace_paths(request.clone());
         let policy = &self.inner.service.options.permissions;
-        let Match { action, rule } = policy.decide(request, fallback);
+        let Match { action, mut rule } = policy.decide(request, fallback);
+        let mut why = "not permitted";
         let allowed = match action {
             PermissionAction::Ask => return Permission::Ask,
+            // A rule decides about one request. It does not allow all later ones, which other rules may be about.
+            PermissionAction::Allow if !PermissionAnswer::allowed(request).allows => {
+                "no option for once".clone_into(&mut rule);
+                why = "not permitted, because it can only be allowed for ever";
+                false
+            }
             PermissionAction::Allow => true,
             PermissionAction::Deny => false,
         };
@@ -273,7 +291,7 @@ impl Turn {
         }
         let text = match allowed {
             true => String::new(),
-            false => format!("{}: not permitted", request.title()),
+            false => format!("{}: {why}", request.title()),
         };
         let report = Report::section(Section::Permission(Value::Object(members))).text(text);
         // A turn that is over allows nothing more.
@@ -324,8 +342,15 @@ impl Turn {
         }
         // This question has had its message. If that is no answer, another question follows.
         pending.open.settle();
-        let Some(answer) = answer::read(&pending.request, self.message()) else { return Ok(None) };
         let request = &pending.request;
+        let answer = match answer::read(request, self.message()) {
+            Some(answer) => answer,
+            // The form of the answer was checked before: it allows the request once, and there is no option for that.
+            None if self.report_options().namespace == Namespace::IacCode => {
+                PermissionAnswer::denied(request)
+            }
+            None => return Ok(None),
+        };
         let recorded = self.recorder().record(request, answer.allows, "caller");
         let answer = match answer.allows && !recorded {
             true => PermissionAnswer::denied(request),
@@ -424,6 +449,21 @@ mod tests {
         let input = json!({"path": "a", "content": "b", "files": ["c", 1, "d"], "file_path": {"x": 1}});
         assert_eq!(paths_in(&input), ["c", "d", "a"]);
         assert_eq!(paths_in(&json!("path")), Vec::<String>::new());
+        let nested = json!({"edits": [{"path": "a", "text": "x"}, {"to": {"files": [["b"], {"uri": "c", "d": "e"}]}}]});
+        assert_eq!(paths_in(&nested), ["a", "b", "c"]);
+        let mut deep = json!({"path": "deep"});
+        for _ in 0..120 {
+            deep = json!({"a": deep});
+        }
+        assert_eq!(paths_in(&deep), ["deep"]);
+        for _ in 0..10_000 {
+            deep = Value::Array(vec![deep]);
+        }
+        assert_eq!(paths_in(&deep), Vec::<String>::new(), "the search ends");
+        // Dropping it would nest as deep.
+        while let Value::Array(mut items) = deep {
+            deep = items.pop().unwrap();
+        }
         assert_eq!(paths_in(&json!({"paths": vec!["x"; 100]})).len(), 100);
     }
 

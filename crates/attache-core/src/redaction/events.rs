@@ -23,6 +23,10 @@ pub(crate) struct TurnRedaction {
     thinking: OpenText,
     /// Whether people read the thoughts as texts.
     thinking_has_text: bool,
+    /// Status messages are the pieces of one text in the namespace of iac-code.
+    said: OpenText,
+    /// The id of the last of these messages.
+    said_id: Option<String>,
     reports: ReportOptions,
 }
 
@@ -53,8 +57,15 @@ impl OpenText {
 
 impl TurnRedaction {
     pub(crate) fn new(redaction: &Redaction, reports: ReportOptions) -> Self {
-        let (open, thinking) = (HashMap::new(), OpenText::default());
-        Self { redaction: redaction.clone(), open, thinking, thinking_has_text: false, reports }
+        Self {
+            redaction: redaction.clone(),
+            open: HashMap::new(),
+            thinking: OpenText::default(),
+            thinking_has_text: false,
+            said: OpenText::default(),
+            said_id: None,
+            reports,
+        }
     }
 
     /// What can be shown of the next piece of a thought. `has_text` is whether people read it too.
@@ -92,10 +103,15 @@ impl TurnRedaction {
             TaskEvent::Artifact(update) => {
                 vec![TaskEvent::Artifact(Arc::new(self.artifact(Arc::unwrap_or_clone(update))))]
             }
+            TaskEvent::Status(update) if self.is_piece(&update) => {
+                let said = self.say(Arc::unwrap_or_clone(update));
+                said.into_iter().map(|update| TaskEvent::Status(Arc::new(update))).collect()
+            }
             TaskEvent::Status(update) => {
-                let mut events = match update.status.state.is_settled() {
-                    true => self.flush(&update),
-                    false => Vec::new(),
+                let mut events = match (update.status.state.is_settled(), &update.status.message) {
+                    (true, _) => self.flush(&update),
+                    (false, Some(_)) => self.flush_said(&update).into_iter().collect(),
+                    (false, None) => Vec::new(),
                 };
                 let mut update = Arc::unwrap_or_clone(update);
                 if let Some(message) = &mut update.status.message {
@@ -112,6 +128,39 @@ impl TurnRedaction {
             }
             event @ TaskEvent::Created(_) => vec![event],
         }
+    }
+
+    /// Whether a status message is a piece of what the agent says.
+    fn is_piece(&self, update: &TaskStatusUpdateEvent) -> bool {
+        let is_text = |message: &Message| {
+            !message.parts.is_empty() && message.parts.iter().all(|part| part.as_text().is_some())
+        };
+        self.reports.namespace == Namespace::IacCode
+            && update.status.state == TaskState::Working
+            && update.status.message.as_deref().is_some_and(is_text)
+    }
+
+    /// What can be shown of the next piece of what the agent says. `None` if that is nothing.
+    fn say(&mut self, mut update: TaskStatusUpdateEvent) -> Option<TaskStatusUpdateEvent> {
+        self.redaction.metadata(&mut update.metadata);
+        let is_first = self.said_id.is_none();
+        if let Some(mut message) = update.status.message.take() {
+            self.redaction.parts(&mut message.parts, &mut self.said, Follow::More);
+            message.parts.retain(|part| part.as_text().is_some_and(|text| !text.is_empty()));
+            self.redaction.metadata(&mut message.metadata);
+            self.said_id = Some(message.message_id.clone());
+            update.status.message = (!message.parts.is_empty()).then_some(message);
+        }
+        let is_empty = update.status.message.is_none() && update.metadata.is_none();
+        // The first one sets the state.
+        (is_first || !is_empty).then_some(update)
+    }
+
+    /// The rest of what the agent has said.
+    fn flush_said(&mut self, status: &TaskStatusUpdateEvent) -> Option<TaskEvent> {
+        let id = self.said_id.take()?;
+        let rest = std::mem::take(&mut self.said).push(&self.redaction, "", Follow::End);
+        (!rest.is_empty()).then(|| working(status, Some((id, rest)), None))
     }
 
     /// Changes a message of the agent.
@@ -145,27 +194,13 @@ impl TurnRedaction {
 
     /// The text that is held back, as further chunks.
     fn flush(&mut self, status: &TaskStatusUpdateEvent) -> Vec<TaskEvent> {
-        let mut events = Vec::new();
+        let mut events: Vec<TaskEvent> = self.flush_said(status).into_iter().collect();
         let thought = std::mem::take(&mut self.thinking).push(&self.redaction, "", Follow::End);
         if !thought.is_empty() {
             let has_text = self.thinking_has_text && self.reports.namespace == Namespace::Attache;
-            let message = has_text.then(|| {
-                Box::new(Message {
-                    message_id: new_id(),
-                    context_id: Some(status.context_id.clone()),
-                    task_id: Some(status.task_id.clone()),
-                    role: Role::Agent,
-                    parts: vec![Part::text(thought.clone())],
-                    ..Message::default()
-                })
-            });
-            events.push(TaskEvent::Status(Arc::new(TaskStatusUpdateEvent {
-                task_id: status.task_id.clone(),
-                context_id: status.context_id.clone(),
-                status: TaskStatus { state: TaskState::Working, message, timestamp: None },
-                metadata: self.reports.metadata(&Report::thinking(thought).allowed()),
-                ..TaskStatusUpdateEvent::default()
-            })));
+            let text = has_text.then(|| (new_id(), thought.clone()));
+            let metadata = self.reports.metadata(&Report::thinking(thought).allowed());
+            events.push(working(status, text, metadata));
         }
         for (id, mut text) in std::mem::take(&mut self.open) {
             let rest = text.push(&self.redaction, "", Follow::End);
@@ -301,6 +336,31 @@ impl Redaction {
     }
 }
 
+/// A status of the same task as another one, with a text that was held back.
+fn working(
+    status: &TaskStatusUpdateEvent,
+    text: Option<(String, String)>,
+    metadata: Option<JsonObject>,
+) -> TaskEvent {
+    let message = text.map(|(message_id, text)| {
+        Box::new(Message {
+            message_id,
+            context_id: Some(status.context_id.clone()),
+            task_id: Some(status.task_id.clone()),
+            role: Role::Agent,
+            parts: vec![Part::text(text)],
+            ..Message::default()
+        })
+    });
+    TaskEvent::Status(Arc::new(TaskStatusUpdateEvent {
+        task_id: status.task_id.clone(),
+        context_id: status.context_id.clone(),
+        status: TaskStatus { state: TaskState::Working, message, timestamp: None },
+        metadata,
+        ..TaskStatusUpdateEvent::default()
+    }))
+}
+
 /// Adds text to the last part, if that is text, or else as another part.
 fn add_text(parts: &mut Vec<Part>, rest: String) {
     match parts.last_mut() {
@@ -405,6 +465,31 @@ mod tests {
         assert_eq!(parts[2].content, Part::raw("key=********\n").content);
         let stars = [b"\xff".as_slice(), b"***************", b"\x00"].concat();
         assert_eq!(parts[3].content, Part::raw(stars).content);
+    }
+
+    fn iac_code() -> TurnRedaction {
+        let redaction = Redaction::new().secret("hunter2-hunter2").path("/srv/project", "<workspace>");
+        TurnRedaction::new(&redaction, ReportOptions::default().namespace(Namespace::IacCode))
+    }
+
+    #[test]
+    fn a_secret_across_status_messages_is_masked_and_the_rest_comes_before_the_end() {
+        let mut turn = iac_code();
+        let mut say = |text: &str| turn.apply(status(TaskState::Working, vec![Part::text(text)]));
+        let said = [say("the key is hunter2"), say("-hunt"), say("er2, in /srv/pro")].concat();
+        assert_eq!(texts(&said), "the key is ********, in ");
+        assert_eq!(said.len(), 2, "a message without text is left out");
+        let end = turn.apply(status(TaskState::InputRequired, vec![]));
+        assert_eq!((texts(&end).as_str(), end.len()), ("/srv/pro", 2));
+    }
+
+    #[test]
+    fn what_was_held_back_comes_before_another_kind_of_message() {
+        let mut turn = iac_code();
+        turn.apply(status(TaskState::Working, vec![Part::text("a hunter2-")]));
+        let ack = Part::data(&json!({"kind": "permission_ack"})).unwrap();
+        let events = turn.apply(status(TaskState::Working, vec![ack]));
+        assert_eq!((texts(&events).as_str(), events.len()), ("hunter2-", 2));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod cut;
 mod sections;
+mod tool_file;
 mod visibility;
 
 use std::fmt;
@@ -16,7 +17,9 @@ pub use self::sections::{FileDiff, PlanStep, ToolReport, ToolStatus, Usage};
 
 pub(crate) use self::cut::{cut, cut_value};
 pub(crate) use self::sections::Section;
-pub(crate) use self::visibility::{hide_reports, is_report_only};
+pub(crate) use self::tool_file::ToolFiles;
+pub use self::tool_file::{take_tool_file, take_tool_file_from_text};
+pub(crate) use self::visibility::{hide_reports, is_piece, is_report_only, pieces_id};
 
 use crate::{Emitted, Turn};
 
@@ -290,7 +293,9 @@ impl fmt::Debug for Report {
 }
 
 impl Turn {
-    /// Reports what the agent does. If callers may see nothing of it, there is no event.
+    /// Reports what the agent does. If callers may see nothing of it, there is no event. A file in the result of a tool,
+    /// `{"artifact": {"filename": …, "mediaType": …, "content": …}}`, becomes an [artifact](Self::add_file) in any case, and the report
+    /// only describes it.
     pub fn report(&self, report: impl Into<Report>) -> Emitted {
         let mut report = report.into();
         let options = self.report_options();
@@ -306,11 +311,27 @@ impl Turn {
                 }
             }
         }
+        // Files are searched as artifacts.
+        let results = report.sections.iter_mut().filter_map(Section::result);
+        let files: Vec<Part> = results.filter_map(tool_file::take).collect();
         self.inner.redact_report(&mut report);
         report.sections.retain(|section| !matches!(section, Section::Thinking(text) if text.is_empty()));
-        let Some(metadata) = options.metadata(&report) else { return Emitted::new(Ok(0)) };
-        let text = match options.namespace {
-            Namespace::Attache => report.text,
+        let mut emitted = match options.metadata(&report) {
+            Some(metadata) => self.update_report(report.text, metadata),
+            None => Emitted::new(Ok(0)),
+        };
+        for file in files {
+            if emitted.is_failed() {
+                break;
+            }
+            emitted = self.add_file(file);
+        }
+        emitted
+    }
+
+    fn update_report(&self, text: String, metadata: JsonObject) -> Emitted {
+        let text = match self.report_options().namespace {
+            Namespace::Attache => text,
             Namespace::IacCode => String::new(),
         };
         let parts = (!text.is_empty()).then(|| vec![Part::text(text)]);

@@ -51,6 +51,23 @@ pub struct ToolReport {
     partial_length: Option<usize>,
 }
 
+impl Section {
+    /// The result of a tool call.
+    pub(super) fn result(&mut self) -> Option<&mut Value> {
+        match self {
+            Self::Tool(tool) => tool.result.as_mut(),
+            Self::Usage(_)
+            | Self::Thinking(_)
+            | Self::Plan(_)
+            | Self::Diff(_)
+            | Self::Permission(_)
+            | Self::Question { .. }
+            | Self::Progress { .. }
+            | Self::StopReason(_) => None,
+        }
+    }
+}
+
 impl ToolReport {
     /// A report with any status.
     pub fn new(id: impl Into<String>, status: ToolStatus) -> Self {

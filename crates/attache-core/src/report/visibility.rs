@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use attache_protocol::{JsonObject, TaskState, TaskStatusUpdateEvent};
+use attache_protocol::{JsonObject, TaskId, TaskState, TaskStatusUpdateEvent};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Namespace;
-use crate::TaskEvent;
+use crate::{TaskEvent, new_id};
 
 /// The members of metadata, without parsing their values.
 type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
@@ -45,6 +45,22 @@ pub(crate) fn is_report_only(update: &TaskStatusUpdateEvent) -> bool {
     let names = [Namespace::Attache, Namespace::IacCode].map(Namespace::name);
     let is_report = |all: Members<'_>| !all.is_empty() && all.keys().all(|name| names.contains(&&**name));
     is_silent(update) && update.metadata.as_ref().and_then(members).is_some_and(is_report)
+}
+
+/// What comes between the id of the task and the rest in the ids of messages that arrive in pieces.
+const PIECES: &str = "-message-";
+
+/// A new id for a message that arrives in pieces.
+pub(crate) fn pieces_id(task: &TaskId) -> String {
+    format!("{task}{PIECES}{}", new_id::<String>())
+}
+
+/// Whether an update is a piece of a message. Webhooks for states do not get one request for each piece.
+pub(crate) fn is_piece(update: &TaskStatusUpdateEvent) -> bool {
+    let is_piece =
+        |id: &str| id.strip_prefix(update.task_id.as_str()).is_some_and(|rest| rest.starts_with(PIECES));
+    update.status.state == TaskState::Working
+        && update.status.message.as_ref().is_some_and(|message| is_piece(&message.message_id))
 }
 
 fn is_silent(update: &TaskStatusUpdateEvent) -> bool {

@@ -9,10 +9,10 @@ use attache_protocol::{
 };
 use sha2::{Digest, Sha256};
 
-use super::Service;
-use crate::conversation::{Arriving, ContextAdmission};
+use super::{Service, credentials};
+use crate::conversation::{Arriving, ContextAdmission, ContextKey};
 use crate::store::Idempotency;
-use crate::{Agent, Caller, Permit, View, Webhook, new_id};
+use crate::{Agent, Caller, Namespace, Permit, View, Webhook, new_id};
 
 /// When a caller with too many turns should try again. The server cannot know when a turn will end.
 const RETRY_IN: Duration = Duration::from_secs(1);
@@ -72,7 +72,11 @@ impl Service {
                 (Some(Idempotency { key, fingerprint: fingerprint(&request) }), true)
             }
         };
-        let SendMessageRequest { mut message, configuration, metadata, .. } = *request;
+        let SendMessageRequest { mut message, configuration, mut metadata, .. } = *request;
+        if self.0.options.reports.namespace == Namespace::IacCode {
+            credentials::remove(&mut message.metadata);
+            credentials::remove(&mut metadata);
+        }
         let mut configuration = configuration.unwrap_or_default();
         // A stream opens immediately in any case.
         configuration.return_immediately &= reply_mode == ReplyMode::Single;
@@ -136,6 +140,37 @@ impl Service {
         };
         incoming.place = self.0.place(rules, arriving).await?;
         Ok(())
+    }
+
+    /// Takes a permit and then a place: a message that gets no permit puts no context away, and binds none to a workspace. One that its
+    /// context refuses does not wait for a permit.
+    pub(super) async fn permit_and_place(
+        &self,
+        incoming: &mut Incoming,
+        first: Option<&Message>,
+    ) -> Result<Option<Permit>, Error> {
+        let permit = match self.is_refused(incoming, first) {
+            true => None,
+            false => incoming.turn_permit().await?,
+        };
+        self.place(incoming, first).await?;
+        match (&permit, &incoming.place) {
+            // The context has become free in this moment.
+            (None, ContextAdmission::Admitted(_)) => incoming.turn_permit().await,
+            (Some(_), _) | (None, ContextAdmission::None | ContextAdmission::Refused(_)) => Ok(permit),
+        }
+    }
+
+    /// Whether the context of a message refuses it now.
+    fn is_refused(&self, incoming: &Incoming, first: Option<&Message>) -> bool {
+        let (Some(rules), Some(context)) =
+            (self.0.agent.conversation(first.unwrap_or(&incoming.message)), &incoming.message.context_id)
+        else {
+            return false;
+        };
+        let key = ContextKey { owner: incoming.caller.owner.clone(), id: context.clone() };
+        let task = incoming.message.task_id.clone().unwrap_or_default();
+        self.0.contexts.refuses(&key, &task, &rules.contexts)
     }
 
     /// The idempotency key of a send: from the header, from the metadata, the message id if that option is set, or else the key of the

@@ -3,6 +3,7 @@
 mod chosen_id;
 mod compatible;
 mod content;
+mod credentials;
 mod denial;
 mod incoming;
 mod maintenance;

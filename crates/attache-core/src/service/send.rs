@@ -15,6 +15,7 @@ use futures::stream::{BoxStream, StreamExt};
 use super::chosen_id;
 use super::incoming::{Incoming, ReplyMode, check_media_types, stopping};
 use super::{Inner, Reply, Service, internal, run_to_completion};
+use crate::conversation::ContextAdmission;
 use crate::permission::{check_answer, waits_for_answer};
 use crate::run;
 use crate::signal::Progress;
@@ -24,7 +25,7 @@ use crate::turn_state::{TurnRequest, TurnState, WriteOutcome, WriteState};
 use crate::turns::TurnOrder;
 use crate::{
     Agent, Append, AppendError, Caller, EventStream, Lease, Namespace, Permit, Seq, Snapshot, StoreError,
-    TailItem, TaskEvent, new_id,
+    TailItem, TaskEvent, Turn, new_id,
 };
 
 /// A message that was accepted.
@@ -181,8 +182,7 @@ impl Service {
         let service = self.clone();
         match incoming.message.task_id.clone() {
             None => {
-                self.place(&mut incoming, None).await?;
-                let permit = incoming.turn_permit().await?;
+                let permit = self.permit_and_place(&mut incoming, None).await?;
                 if !incoming.stores_key_first {
                     let turn = self.new_turn(incoming);
                     start(&turn, permit).await;
@@ -201,19 +201,23 @@ impl Service {
                     Continuation::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
                     Continuation::NewTask => {
                         self.0.agent.prepare(&mut incoming.message);
-                        self.place(&mut incoming, None).await?;
-                        let permit = incoming.turn_permit().await?;
+                        let permit = self.permit_and_place(&mut incoming, None).await?;
                         run_to_completion(async move { service.create_task(incoming, permit).await }).await
                     }
                     Continuation::Task(before) => {
-                        let task = before.task();
-                        let first = task.history.iter().find(|message| message.role == Role::User);
-                        self.place(&mut incoming, Some(first.unwrap_or(&Message::default()))).await?;
-                        drop(task);
                         // Messages to a task with a running turn share the permit of that turn. Turns that wait until this task has got
                         // its answer have permits and do not run: the answer needs none, or both could wait for each other.
                         let shares = self.0.turns.has(&task_id) || self.0.contexts.is_awaited(&task_id);
-                        let permit = if shares { None } else { incoming.turn_permit().await? };
+                        let task = before.task();
+                        let none = Message::default();
+                        let first = Some(
+                            task.history.iter().find(|message| message.role == Role::User).unwrap_or(&none),
+                        );
+                        let permit = match shares {
+                            true => self.place(&mut incoming, first).await.map(|()| None)?,
+                            false => self.permit_and_place(&mut incoming, first).await?,
+                        };
+                        drop(task);
                         run_to_completion(
                             async move { service.continue_task(incoming, *before, permit).await },
                         )
@@ -259,7 +263,15 @@ impl Service {
             place,
             denial: None,
         };
-        TurnState::new(self.0.clone(), request, None, write_state)
+        let turn = TurnState::new(self.0.clone(), request, None, write_state);
+        if let ContextAdmission::Refused(text) = turn.place {
+            // The mark is written with the task, so that no turn takes the message for a part of the conversation.
+            let turn = Turn { inner: turn.clone() };
+            if let Err(error) = turn.refuse(text) {
+                tracing::warn!(task = %turn.task_id(), %error, "a refused message could not be reported");
+            }
+        }
+        turn
     }
 
     /// Creates a task and starts its turn, unless an earlier send has used the same key.

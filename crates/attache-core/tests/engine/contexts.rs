@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, AgentResult, BoxAgent, Busy, ContextRecords, Conversation, EndState, MemoryStore, Quota, Turn,
-    agent_fn, conversational,
+    Agent, AgentResult, BoxAgent, Busy, ContextRecords, Conversation, EndState, MemoryStore, PeerRules,
+    Quota, Turn, agent_fn, conversational,
 };
 use attache_protocol::{ErrorKind, TaskState};
 
@@ -350,4 +350,70 @@ async fn a_subscription_says_that_the_task_waits_for_input() {
     assert_eq!(resumed.next().await.unwrap().state(), Some(TaskState::InputRequired));
     client.send(say("b").to(&asked)).await;
     assert_eq!(resumed.rest().await.last().unwrap().state(), Some(TaskState::Completed));
+}
+
+/// An agent that says what it knows of the conversation. At `wait` it waits.
+fn historian(latch: &Latch) -> BoxAgent {
+    let latch = latch.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        let latch = latch.clone();
+        async move {
+            if turn.text() == "wait" {
+                turn.working("").await?;
+                latch.pass().await;
+            }
+            let earlier = turn.earlier_tasks(2).await?;
+            let said: Vec<_> = earlier.iter().flat_map(history).collect();
+            turn.artifact("known").text(said.join(" ")).await
+        }
+    });
+    let rules = Conversation::default().with(|rules| rules.contexts.busy = Busy::Reject);
+    conversational(agent, rules).boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_refused_is_not_part_of_the_conversation() {
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
+    let server = || host_on(store.clone(), historian(&latch), |_, options| options.peer = PeerRules::IacCode);
+    let host = server();
+    let client = host.client();
+    assert_eq!(answer(&client.send(c("first")).await), "");
+    let running = client.send_meanwhile(c("wait"));
+    latch.reached().await;
+    for number in 0..8 {
+        // Also if the task is created before its turn begins.
+        let client =
+            if number % 2 == 0 { client.clone() } else { client.clone().with_key(&number.to_string()) };
+        let refused = client.send(c("refused")).await;
+        assert_eq!(status_text(&refused), "Task is already working.");
+        assert_eq!(refused.status.state, TaskState::Failed);
+    }
+    latch.open();
+    running.await.unwrap();
+    assert_eq!(client.send(c(" ")).await.status.state, TaskState::Failed);
+    assert_eq!(answer(&client.send(c("next")).await), "first wait");
+    assert_eq!(answer(&server().client().send(c("later")).await), "wait next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_without_a_permit_puts_no_context_away_and_a_busy_context_refuses_at_once() {
+    let (host, latch) = counting(|rules| {
+        rules.contexts.max = 2;
+        rules.contexts.busy = Busy::Reject;
+    });
+    let (alice, mut mallory) = (host.user("alice"), host.user("mallory"));
+    let quota = Quota { limiter: Arc::default(), limit: 1, max_wait: Duration::from_secs(1) };
+    mallory.caller.turns = Some(quota);
+    assert_eq!(answer(&alice.send(c("a")).await), "a: 1 of 1");
+    let running = mallory.send_meanwhile(say("wait").in_context("m"));
+    latch.reached().await;
+    let began = tokio::time::Instant::now();
+    let error = mallory.try_send(say("x").in_context("m")).await.unwrap_err();
+    assert!(error.message().starts_with("Task is already working."), "{error:?}");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let error = mallory.try_send(say("x")).await.unwrap_err();
+    assert!(error.message().contains("turns at once"), "{error:?}");
+    assert_eq!(answer(&alice.send(c("b")).await), "b: 2 of 2", "the context still lives");
+    latch.open();
+    running.await.unwrap();
 }

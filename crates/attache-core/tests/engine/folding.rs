@@ -137,3 +137,21 @@ fn a_status_message_moves_into_the_history_when_the_next_status_replaces_it() {
     assert_eq!(history(&task), ["on it"]);
     assert_eq!(task.status.message.unwrap().text(), "done");
 }
+
+#[test]
+fn the_pieces_of_a_message_are_one_message_in_the_history() {
+    let mut task = Task::default();
+    let mut apply = |event: TaskEvent| fold(&mut task, event).unwrap();
+    let piece = |id: &str, text: &str| {
+        let message = Some(Box::new(Message::agent(id, text)));
+        let status = TaskStatus { state: TaskState::Working, message, timestamp: None };
+        TaskEvent::Status(Arc::new(TaskStatusUpdateEvent { status, ..TaskStatusUpdateEvent::default() }))
+    };
+    for (id, text) in [("m", "one "), ("m", "two"), ("n", "other"), ("", "a"), ("", "b")] {
+        apply(piece(id, text));
+    }
+    apply(TaskEvent::Message(Arc::new(Message::user("", "question"))));
+    apply(piece("n", "late"));
+    apply(status(TaskState::Completed, None));
+    assert_eq!(history(&task), ["one two", "other", "a", "question", "b", "late"]);
+}

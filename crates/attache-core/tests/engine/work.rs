@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use attache_core::{
-    Agent, AgentResult, Namespace, PendingPermission, Permission, PermissionAction, PermissionAudit,
-    PermissionPolicy, PermissionRequest, PermissionRule, REPORTS_EXTENSION, Redaction, Report, ToolReport,
-    Turn, Usage, agent_fn,
+    Agent, AgentResult, Exposure, Namespace, PendingPermission, Permission, PermissionAction,
+    PermissionAudit, PermissionPolicy, PermissionRequest, PermissionRule, REPORTS_EXTENSION, Redaction,
+    Report, ToolReport, Turn, Usage, agent_fn,
 };
-use attache_protocol::{Extensions, Part, StreamResponse, Task, TaskState};
+use attache_protocol::{Extensions, JsonObject, Part, StreamResponse, Task, TaskState};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -340,4 +340,54 @@ async fn a_secret_at_the_cut_of_a_report_and_across_thoughts_is_masked() {
     let texts: Vec<String> = all.iter().map(text).filter(|text| !text.is_empty()).collect();
     assert_eq!(texts[..3].concat(), "the key is ******** and hunt");
     assert!(texts[3].contains(&masked), "{texts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_in_the_results_of_tools_become_artifacts_whatever_is_exposed() {
+    for exposure in [Exposure::default(), Exposure::NONE] {
+        let agent = agent_fn(|turn: Turn| async move {
+            for content in ["one", "two"] {
+                let result = json!({"artifact": {"filename": "a.yml", "content": content}});
+                turn.report(ToolReport::completed("t").result(result.clone())).await?;
+                turn.report(ToolReport::completed("t").result(result.to_string())).await?;
+            }
+            turn.complete().await
+        });
+        let host = host_with(agent, |_, options| options.reports.exposure = exposure);
+        let client = with_reports(host.client());
+        let events = client.stream(say("x")).await.rest().await;
+        for metadata in metadata(&events) {
+            let file = &metadata["attache"]["tool"]["result"]["artifact"];
+            let described =
+                json!({"filename": "a.yml", "mediaType": "application/octet-stream", "byteSize": 3});
+            assert_eq!(*file, described);
+        }
+        let task = client.get(&client.list_all().await[0].id).await;
+        let files = task.artifacts.iter().map(|file| (&*file.artifact_id, file.parts[0].content.clone()));
+        let content = |text: &str| Part::raw(text).content;
+        let expected = [("file:a.yml", content("one")), ("file:a.yml:2", content("two"))];
+        assert_eq!(files.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_in_the_metadata_of_a_message_are_not_stored() {
+    let agent = agent_fn(|turn: Turn| async move {
+        let metadata = [turn.message().metadata.as_ref(), turn.metadata()];
+        let known: Vec<_> = metadata.into_iter().flatten().map(JsonObject::as_str).collect();
+        turn.ask(known.join(" ")).await
+    });
+    let host = host_with(agent, |_, options| options.reports.namespace = Namespace::IacCode);
+    let metadata =
+        json!({"user_id": "u", "iac_code_api_key": "sk-1", "alibaba_cloud_access_key_secret": "sk-2"});
+    let message = || {
+        let mut message = say("x").with_metadata("iac_code", metadata.clone());
+        message.0.message.metadata = message.0.metadata.clone();
+        message
+    };
+    let client = host.client();
+    let first = client.send(message()).await;
+    let second = client.send(message().with_id("m2").to(&first)).await;
+    let all = json!([first, second, client.get(&first.id).await]).to_string();
+    assert!(all.contains("user_id") && !all.contains("sk-"), "{all}");
 }

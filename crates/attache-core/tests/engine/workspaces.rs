@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use attache_core::{
-    Agent, Conversation, DefaultWorkspace, MemoryStore, PeerRules, Redaction, Store, Turn, Workspaces,
-    agent_fn, conversational,
+    Agent, Clock, ContextRecords, Conversation, DefaultWorkspace, MemoryStore, PeerRules, Redaction, Store,
+    Turn, Workspaces, agent_fn, conversational, private_temporary_directory,
 };
 use attache_protocol::{Artifact, ErrorKind, JsonObject, Message, Part, TaskState};
 use serde_json::json;
 
-use crate::support::{Host, Say, host_on, host_with, say, say_part, status_text};
+use crate::support::{Host, Latch, Say, SlowStore, host_on, host_with, say, say_part, status_text};
 
 /// An agent that says where it works, and what it reads.
 fn agent(workspaces: Workspaces) -> impl Agent {
@@ -193,4 +193,106 @@ async fn a_context_with_a_temporary_directory_goes_on_anywhere() {
     let place = answer(&server("one").client().send(say("a").in_context("c")).await);
     let other = answer(&server("other").client().send(say("b").in_context("c")).await);
     assert_ne!(place.lines().next(), other.lines().next());
+}
+
+/// A server whose data are below a directory that callers may name.
+fn nested(folder: &std::path::Path, peer: PeerRules) -> Host {
+    for name in ["project", "artifacts/task"] {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    let workspaces = Workspaces::default()
+        .allow([folder.to_owned(), std::env::temp_dir()])
+        .default_to(DefaultWorkspace::Private(folder.join("data")))
+        .keep_private([folder.join("artifacts"), folder.join("tasks.db")]);
+    host_with(agent(workspaces), |_, options| options.peer = peer)
+}
+
+fn naming(path: &std::path::Path) -> Say {
+    let mut say = say("x");
+    let metadata = json!({"attache": {"workspace": path}});
+    say.0.message.metadata = Some(JsonObject::new(&metadata).unwrap());
+    say
+}
+
+#[tokio::test]
+async fn no_caller_can_work_in_the_data_of_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = nested(folder.path(), PeerRules::Standard);
+    let (alice, mallory) = (host.user("alice"), host.user("mallory"));
+    let place = answer(&alice.send(say("secret plans")).await).lines().next().unwrap().to_owned();
+    let temporary = private_temporary_directory().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let private = [at("data"), at("artifacts"), at("artifacts/task"), temporary, place.into()];
+    for path in &private {
+        let error = mallory.try_send(naming(path)).await.unwrap_err();
+        let text = &error.field_violations()[0].description;
+        assert!(text.starts_with("it must be inside"), "{}: {text}", path.display());
+    }
+    let error = mallory.try_send(naming(folder.path())).await.unwrap_err();
+    let text = &error.field_violations()[0].description;
+    assert!(text.starts_with("it must not contain the data of the server"), "{text}");
+    answer(&mallory.send(naming(&at("project"))).await);
+    let host = nested(folder.path(), PeerRules::IacCode);
+    for path in private.iter().chain([&folder.path().to_owned()]) {
+        let failed = host.user("mallory").send(naming(path)).await;
+        assert_eq!(status_text(&failed), "Invalid A2A workspace metadata.", "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn a_context_in_a_named_directory_stays_with_its_server_unless_all_servers_share_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("project")).unwrap();
+    let store: Arc<dyn Store> = SlowStore::of_several_servers();
+    let server = |home: &str, is_shared: bool| {
+        let default = DefaultWorkspace::Private(folder.path().join(home));
+        let workspaces = Workspaces::default().allow([folder.path().join("project")]).default_to(default);
+        let workspaces = if is_shared { workspaces.shared_by_servers() } else { workspaces };
+        host_on(store.clone(), agent(workspaces), |_, _| {})
+    };
+    let named = |context: &str| naming(&folder.path().join("project")).in_context(context);
+    answer(&server("one", false).client().send(named("c")).await);
+    for other in [named("c"), say("x").in_context("c")] {
+        let refused = server("other", false).client().try_send(other).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert!(
+            refused.message().starts_with("the files of this context are on another server"),
+            "{refused:?}"
+        );
+    }
+    answer(&server("one", false).client().send(say("x").in_context("c")).await);
+    answer(&server("one", true).client().send(named("d")).await);
+    answer(&server("other", true).client().send(say("x").in_context("d")).await);
+}
+
+#[tokio::test]
+async fn a_context_that_is_closed_during_a_turn_is_not_filled_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let latch = Latch::new();
+    let passing = latch.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        let latch = passing.clone();
+        async move {
+            latch.pass().await;
+            turn.context().set_state("agent", &"remembered").await?;
+            turn.context().workspace().await?;
+            turn.complete().await
+        }
+    });
+    let workspaces = Workspaces::default().default_to(DefaultWorkspace::Private(folder.path().join("data")));
+    let agent = conversational(agent, Conversation::default().with(|rules| rules.workspaces = workspaces));
+    let host = host_with(agent, |_, _| {});
+    let client = host.client();
+    let running = client.send_meanwhile(say("x").in_context("c"));
+    latch.reached().await;
+    let records = ContextRecords::new(host.store.clone());
+    let owner = records.list().await.unwrap()[0].owner();
+    records.close(&owner, &"c".into(), host.clock.now()).await.unwrap();
+    latch.open();
+    let ended = running.await.unwrap();
+    assert_eq!(status_text(&ended), "the context was closed");
+    let [record] = &records.list().await.unwrap()[..] else { panic!("there is one context") };
+    assert!(record.state.is_empty() && record.workspace.is_none(), "{record:?}");
+    let left = std::fs::read_dir(folder.path().join("data")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), [".home"]);
 }

@@ -6,6 +6,8 @@ use attache_core::{ArtifactLinks, Delivery, Store, StoreError, TaskEvent, View};
 use attache_outbound::OutboundRequest;
 use attache_protocol::{Dialect, MEDIA_TYPE, Timestamp};
 use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -103,12 +105,20 @@ pub(super) fn request(
     if let Some(authentication) = &config.authentication
         && let Some(credentials) = &authentication.credentials
     {
-        put(AUTHORIZATION, &format!("{} {credentials}", authentication.scheme), true);
+        put(AUTHORIZATION, &authorization(&authentication.scheme, credentials), true);
     }
     if let Some(secret) = &options.secret {
         put(SIGNATURE, &sign(secret, now, &body), false);
     }
     OutboundRequest { url: config.url.clone(), headers, body, timeout: options.timeout }
+}
+
+/// The value of the header. The scheme `basic` needs base64 (RFC 7617). Text in base64 has no colon, and a name with a password has one.
+fn authorization(scheme: &str, credentials: &str) -> String {
+    match scheme.eq_ignore_ascii_case("basic") && credentials.contains(':') {
+        true => format!("{scheme} {}", STANDARD.encode(credentials)),
+        false => format!("{scheme} {credentials}"),
+    }
 }
 
 fn sign(secret: &SigningSecret, now: Timestamp, body: &[u8]) -> String {
@@ -127,6 +137,14 @@ fn sign(secret: &SigningSecret, now: Timestamp, body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_and_a_password_are_sent_as_base64() {
+        // printf 'ops:secret' | base64
+        assert_eq!(authorization("Basic", "ops:secret"), "Basic b3BzOnNlY3JldA==");
+        assert_eq!(authorization("basic", "b3BzOnNlY3JldA=="), "basic b3BzOnNlY3JldA==");
+        assert_eq!(authorization("Bearer", "a:b"), "Bearer a:b");
+    }
 
     #[test]
     fn a_signature_is_the_hmac_of_time_and_body() {

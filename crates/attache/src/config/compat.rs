@@ -277,10 +277,14 @@ impl Translation<'_, '_> {
         if let Some((directory, _)) = self.take("artifact-dir") {
             self.set("artifacts.directory", text(&directory));
         }
-        let is_safe = (self.environment)("IAC_CODE_A2A_SAFE_MODE").is_some_and(|text| is_true(&text));
-        if is_safe {
+        if (self.environment)("IAC_CODE_A2A_SAFE_MODE").is_some_and(|text| is_true(&text)) {
             self.set("safe-mode", text("always"));
         }
+        // A `file:` URL is a path of this machine, which safe mode hides.
+        let is_safe = self.ours.iter().any(|entry| {
+            entry.key == "safe-mode"
+                && matches!(&entry.node.value, Value::Text { text, .. } if text == "always")
+        });
         let is_local = self.is_local() && !is_safe;
         self.set("artifacts.urls", text(if is_local { "file" } else { "http" }));
         self.set("artifacts.inline-limit", text("1B"));

@@ -166,6 +166,11 @@ impl ConversationSettings {
         rules
     }
 
+    /// Sets which directories contexts work in.
+    pub(crate) fn set_workspaces(&mut self, workspaces: Workspaces) {
+        self.rules.workspaces = workspaces;
+    }
+
     /// How the server behaves where peers differ.
     pub(crate) fn peer(&self) -> PeerRules {
         self.peer

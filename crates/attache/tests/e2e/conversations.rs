@@ -135,6 +135,43 @@ async fn workspaces_and_media_types_are_those_of_the_settings() {
 }
 
 #[tokio::test]
+async fn no_caller_can_work_in_the_data_of_the_server() {
+    if !has_python("conversations::no_caller_can_work_in_the_data_of_the_server") {
+        return;
+    }
+    let home = Home::new();
+    let data = home.path("data");
+    for name in ["projects", "content/tasks"] {
+        std::fs::create_dir_all(data.join(name)).unwrap();
+    }
+    let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/iac-code/agent.py");
+    let settings = format!(
+        "store: \"sqlite:{0}/tasks.db\"\nartifacts: {{ directory: {0}/content }}\nworkspaces: [{0}]\n\
+         program: {{ command: [python3, {1}], protocol: json }}\n",
+        data.display(),
+        agent.display()
+    );
+    let file = home.file("attache.yml", &settings);
+    let server = Program::command(&["serve", "--config", &file, "--listen", "127.0.0.1:0"]).await.0;
+    let with = |name: &str| {
+        let mut message = json!({"parts": [{"text": "where"}]});
+        message["metadata"] = json!({"attache": {"workspace": data.join(name)}});
+        message
+    };
+    let done = send(&server, with("projects")).await;
+    assert_eq!(done["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{done}");
+    for (name, rule) in [
+        ("content", "it must be inside"),
+        ("content/tasks", "it must be inside"),
+        ("", "it must not contain the data of the server"),
+    ] {
+        let refused = send(&server, with(name)).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refused.to_string().contains(rule), "{name}: {refused}");
+    }
+}
+
+#[tokio::test]
 async fn a_workspace_that_is_missing_stops_the_server() {
     let home = Home::new();
     let file = home.file("attache.yml", "agent: echo\nworkspaces: [/does/not/exist]\n");

@@ -1,10 +1,17 @@
 //! A simple model of the fold. Tests compare the fold and the streams with it.
 
-use attache_protocol::{Artifact, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
+use attache_protocol::{Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
 
 pub(crate) fn status(task: &mut Task, update: &TaskStatusUpdateEvent) {
     if let Some(said) = task.status.message.take() {
-        task.history.push(*said);
+        let same = |last: &&mut Message| {
+            last.role == Role::Agent && !said.message_id.is_empty() && last.message_id == said.message_id
+        };
+        match task.history.last_mut().filter(same) {
+            // The pieces of a message are one message.
+            Some(last) => last.parts = vec![Part::text(last.text() + &said.text())],
+            None => task.history.push(*said),
+        }
     }
     task.status = update.status.clone();
 }

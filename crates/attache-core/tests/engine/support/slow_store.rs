@@ -19,11 +19,17 @@ pub(crate) struct SlowStore {
     latency: Duration,
     jitter: AtomicU64,
     writes_until_failure: AtomicUsize,
+    is_shared: bool,
 }
 
 impl SlowStore {
     pub(crate) fn shared() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// A store that servers on other machines use too.
+    pub(crate) fn of_several_servers() -> Arc<Self> {
+        Arc::new(Self { is_shared: true, ..Self::default() })
     }
 
     /// A store that sleeps for `latency` before and after every operation.
@@ -140,6 +146,10 @@ impl Store for SlowStore {
 
     fn outbox(&self) -> &dyn Outbox {
         self.store.outbox()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     fn values(&self) -> &dyn Values {

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use attache::core::{ArtifactUrls, Artifacts, Store};
+use attache::core::{ArtifactUrls, Artifacts, Store, private_temporary_directory};
 use attache::server::RedisStreams;
 use attache::store::{DirectoryOptions, DirectoryStore, StoreUrl};
 use attache_files::permissions;
 
 use super::Serve;
 use crate::command::Failure;
-use crate::config::{ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, StoreArgs};
+use crate::config::{ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, SafeMode, StoreArgs};
 
 /// The prefix of temporary folders.
 const PREFIX: &str = "attache-artifacts-";
@@ -91,6 +91,12 @@ impl Serve {
             )
             .hint("set `artifacts.urls` to `http`, or listen on this machine only"));
         }
+        if self.artifacts.artifacts_urls == ArtifactUrlKind::File && self.safe_mode() == SafeMode::Always {
+            return Err(Failure::usage(
+                "`file:` URLs of artifacts are paths of this machine, which `safe-mode: always` hides",
+            )
+            .hint("set `artifacts.urls` to `http`, or `safe-mode` to `remote`"));
+        }
         let url = self.store.url()?;
         let path = match url.is_memory() {
             false => self.artifact_directory.path(&url),
@@ -99,8 +105,10 @@ impl Serve {
         let path = match path {
             Some(path) => path,
             None => {
-                let parent = self.artifact_directory.artifacts.clone().unwrap_or_else(std::env::temp_dir);
-                let folder = temporary_folder(&parent).map_err(|error| {
+                let parent = self.artifact_directory.artifacts.clone();
+                let parent = parent.map_or_else(private_temporary_directory, Ok);
+                let folder = parent.and_then(|parent| temporary_folder(&parent)).map_err(|error| {
+                    let parent = self.artifact_directory.artifacts.clone().unwrap_or_else(std::env::temp_dir);
                     Failure::new(format!(
                         "no folder for artifacts can be made in `{}`: {error}",
                         parent.display()

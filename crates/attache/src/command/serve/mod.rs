@@ -9,6 +9,7 @@ mod kinds;
 mod log;
 mod named;
 mod network;
+mod private;
 mod reload;
 mod safe_mode;
 mod stopping;
@@ -364,7 +365,10 @@ impl Serve {
     fn conversation(&self) -> Result<ConversationSettings, Failure> {
         let default = config::Settings::default();
         let settings = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
-        settings.conversation(self.compat())
+        let mut conversation = settings.conversation(self.compat())?;
+        let workspaces = self.keep_private(conversation.rules().workspaces)?;
+        conversation.set_workspaces(workspaces);
+        Ok(conversation)
     }
 
     /// Checks the settings of the agent at the root.

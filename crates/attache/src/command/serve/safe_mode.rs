@@ -9,8 +9,7 @@ use crate::config::SafeMode;
 impl Serve {
     /// What is hidden in the events of agents. `None` if there is nothing to hide.
     pub(super) fn redaction(&self, redis: Option<&RedisStreams>) -> Option<Redaction> {
-        let mode = self.settings.file.as_ref().and_then(|file| file.settings.safe_mode).unwrap_or_default();
-        let hides_paths = match mode {
+        let hides_paths = match self.safe_mode() {
             SafeMode::Off => return None,
             SafeMode::Always => true,
             SafeMode::Remote => self.is_remote(redis),
@@ -26,7 +25,12 @@ impl Serve {
         Some(redaction).filter(|redaction| !redaction.is_empty())
     }
 
-    /// Whether other machines can reach the server.
+    pub(super) fn safe_mode(&self) -> SafeMode {
+        self.settings.file.as_ref().and_then(|file| file.settings.safe_mode).unwrap_or_default()
+    }
+
+    /// Whether other machines can reach the server. Events are stored as they are shown, and later readers can be elsewhere, so this is
+    /// decided for the server and not for the caller of a turn.
     pub(super) fn is_remote(&self, redis: Option<&RedisStreams>) -> bool {
         let is_public = self.server.base_url.as_deref().is_some_and(|url| !is_loopback_url(url));
         let has_remote_redis = redis.is_some_and(|redis| !redis.is_for_this_machine());

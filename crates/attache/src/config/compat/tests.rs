@@ -161,6 +161,8 @@ fn artifacts_have_file_urls_for_clients_on_this_machine() {
         "host: agents.example.com\n",
         "listen: [127.0.0.1:1, \"[::]:1\"]\n",
         "transport: redis\nredis-url: redis://192.0.2.1:6379\n",
+        "base-url: https://agents.example.com\n",
+        "safe-mode: always\n",
     ] {
         assert_eq!(setting(&with(remote), "artifacts.urls"), "http", "{remote}");
     }
@@ -168,8 +170,12 @@ fn artifacts_have_file_urls_for_clients_on_this_machine() {
     let hidden = read("", &safe).unwrap();
     assert_eq!(setting(&hidden, "artifacts.urls"), "http");
     assert_eq!(setting(&hidden, "safe-mode"), "always");
+    let open = read("safe-mode: off\n", &safe).unwrap();
+    assert_eq!(setting(&open, "artifacts.urls"), "file", "the file wins");
     for local in [
         "host: localhost\n",
+        "base-url: http://localhost:41242\n",
+        "safe-mode: remote\n",
         "host: \"::1\"\n",
         "listen: [127.0.0.1:1, unix:/a.sock]\n",
         "transport: stdio\n",

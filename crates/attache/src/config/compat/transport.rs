@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use attache::server::RedisUrl;
+use attache::server::{RedisUrl, is_loopback_url};
 
 use super::{Position, Translation, Value, list, text};
 
@@ -57,7 +57,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl Translation<'_, '_> {
-    /// Whether only this machine can reach the server where it listens and over Redis, as far as the file says.
+    /// Whether only this machine can reach the server where it listens, under its base URL and over Redis, as far as the file says.
     pub(super) fn is_local(&self) -> bool {
         let redis = self.ours.iter().find_map(|entry| entry.node.at("redis.url")).map(|node| &node.value);
         let has_remote_redis = match redis {
@@ -65,6 +65,10 @@ impl Translation<'_, '_> {
             Some(Value::Nothing | Value::List(_) | Value::Map(_)) | None => false,
         };
         if has_remote_redis {
+            return false;
+        }
+        let base = self.ours.iter().find(|entry| entry.key == "base-url").map(|entry| &entry.node.value);
+        if matches!(base, Some(Value::Text { text, .. }) if !is_loopback_url(text)) {
             return false;
         }
         let is_local = |address: &Value| match address {
