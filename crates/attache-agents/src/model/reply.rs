@@ -269,8 +269,8 @@ mod tests {
         fails("reasoning_content", &half, 2);
         fails("reasoning", &half, 2);
         fails("tool_calls", r#"[{"function":{"name":"add"}}]"#, MAX_CALLS);
-        let half_name = format!(r#"[{{"index":0,"function":{{"name":"{}"}}}}]"#, long(MAX_NAME / 2));
-        fails("tool_calls", &half_name, 2);
+        let name = format!(r#"[{{"function":{{"name":"{}"}}}}]"#, long(MAX_NAME + 1));
+        fails("tool_calls", &name, 0);
         let half_arguments =
             format!(r#"[{{"index":0,"function":{{"arguments":"{}"}}}}]"#, long(MAX_ARGUMENTS / 2));
         fails("tool_calls", &half_arguments, 2);
