@@ -235,7 +235,7 @@ impl Maintenance {
     }
 
     /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
-    /// idempotency keys, its contexts with their private directories, and the values that belong to it (see [`ValueSubject`]). Needs
+    /// idempotency keys, its contexts with their private directories, and the values that belong to it (see [`ValueSubject`](attache_core::ValueSubject)). Needs
     /// exclusive use of the store.
     ///
     /// The content is overwritten in the file. Other values, such as the state of workers, belong to no caller and stay.
