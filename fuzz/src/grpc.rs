@@ -10,7 +10,7 @@ use http::{Method, Request, StatusCode};
 use crate::choice;
 use crate::test_server::{CallerKind, ask};
 
-const CALLS: [&str; 20] = [
+const CALLS: [&str; 22] = [
     "lf.a2a.v1.A2AService/SendMessage",
     "lf.a2a.v1.A2AService/SendStreamingMessage",
     "lf.a2a.v1.A2AService/GetTask",
@@ -31,6 +31,8 @@ const CALLS: [&str; 20] = [
     "a2a.v1.A2AService/GetTaskPushNotificationConfig",
     "a2a.v1.A2AService/ListTaskPushNotificationConfig",
     "a2a.v1.A2AService/GetAgentCard",
+    "iac_code.a2a.transports.proto.A2AJsonRpc/Send",
+    "iac_code.a2a.transports.proto.A2AJsonRpc/Stream",
 ];
 
 /// The statuses that blame the server: `UNKNOWN`, `INTERNAL` and `DATA_LOSS`.

@@ -24,6 +24,7 @@ mod pem;
 mod protojson;
 mod redaction;
 mod redis_entries;
+mod schemas;
 mod sse;
 mod test_server;
 mod websocket;
@@ -46,6 +47,7 @@ pub use pem::pem;
 pub use protojson::protojson;
 pub use redaction::redaction;
 pub use redis_entries::redis_entries;
+pub use schemas::schemas;
 pub use sse::sse;
 pub use websocket::websocket;
 
@@ -53,7 +55,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus and of its program as well.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("agent_output", agent_output),
     ("artifacts", artifacts),
     ("card", card),
@@ -72,6 +74,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("protojson", protojson),
     ("redaction", redaction),
     ("redis_entries", redis_entries),
+    ("schemas", schemas),
     ("sse", sse),
     ("websocket", websocket),
 ];

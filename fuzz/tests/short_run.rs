@@ -118,6 +118,7 @@ short_runs! {
     any_message_of_1_0_is_read_the_same_twice: "protojson", 2000;
     no_secret_is_shown_in_however_many_pieces_it_is_written: "redaction", 500;
     any_redis_entry_is_a_request_by_the_rules_or_is_refused: "redis_entries", 4000;
+    any_schema_gives_the_result_of_a_check_without_limits: "schemas", 4000;
     any_stream_of_events_is_the_same_however_it_is_cut: "sse", 2000;
     any_websocket_message_gets_a_frame_of_json_rpc: "websocket", 1000;
 }
