@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use attache::protocol::StreamResponse;
+use attache::protocol::tolerant::{Event, ReadTolerantly, Source};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use axum::Router;
@@ -166,10 +167,10 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
         say(format_args!("refused a notification: {why}"));
         return (StatusCode::UNAUTHORIZED, why.to_owned());
     }
-    let event = match serde_json::from_slice(&body) {
+    let event = match event(&body) {
         Ok(event) => event,
         Err(error) => {
-            let why = format!("not a notification: {}", line(&error.to_string()));
+            let why = format!("not a notification: {}", line(&error));
             say(format_args!("refused something that is {why}"));
             return (StatusCode::BAD_REQUEST, why);
         }
@@ -184,6 +185,19 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
         Ok(()) => (StatusCode::NO_CONTENT, String::new()),
         Err(_) => leaving,
     }
+}
+
+/// Reads a notification of any version. Those of 0.3 and 0.1 are tasks.
+fn event(body: &[u8]) -> Result<StreamResponse, String> {
+    let strict = match serde_json::from_slice(body) {
+        Ok(event) => return Ok(event),
+        Err(error) => error.to_string(),
+    };
+    let tolerated = Event::read_tolerantly(Source::Other, body).map_err(|_| strict)?;
+    for deviation in &tolerated.deviations {
+        tracing::debug!(deviation, "a notification deviates from the protocol");
+    }
+    Ok(tolerated.value.response)
 }
 
 impl Checks {
@@ -247,6 +261,27 @@ mod tests {
             ["", "t=1000", "v1=00", "t=x,v1=00", "t=1000,v1=0", "t=1000,v1=zz", "t=99999999999999999999,v1="]
         {
             assert!(pass(signature, br#"{"a":1}"#, 1001).is_err(), "{signature}");
+        }
+    }
+
+    #[test]
+    fn notifications_of_every_version_are_read() {
+        let state = |body: &str| match event(body.as_bytes()) {
+            Ok(StreamResponse::Task(task)) => show::state(task.status.state).to_owned(),
+            Ok(StreamResponse::StatusUpdate(update)) => show::state(update.status.state).to_owned(),
+            Ok(other) => panic!("another event: {other:?}"),
+            Err(error) => error,
+        };
+        for body in [
+            r#"{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}}"#,
+            r#"{"id":"t","contextId":"c","kind":"task","status":{"state":"completed"}}"#,
+            r#"{"id":"t","sessionId":"s","status":{"state":"completed","timestamp":"2026-11-17T00:22:05.706878"}}"#,
+            r#"{"kind":"status-update","taskId":"t","contextId":"c","final":true,"status":{"state":"completed"}}"#,
+        ] {
+            assert_eq!(state(body), "completed", "{body}");
+        }
+        for body in ["", "[]", "{}", r#"{"id":7"#, r#"{"status":{"state":"completed"}}"#] {
+            assert!(event(body.as_bytes()).is_err(), "{body}");
         }
     }
 
