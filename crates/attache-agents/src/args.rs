@@ -116,7 +116,8 @@ impl DelegationArgs {
 /// The environment variable with the token of the HTTP API.
 pub const API_TOKEN_VARIABLE: &str = "ATTACHE_API_TOKEN";
 
-fn network(text: &str) -> Result<IpNet, &'static str> {
+/// Reads a network, or an address as the network of this address alone, for a flag.
+pub fn network(text: &str) -> Result<IpNet, &'static str> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).map_err(|_| "expected a network such as `10.1.0.0/16`, or an address")
 }

@@ -48,7 +48,7 @@ mod waiting;
 #[cfg(feature = "cli")]
 pub use agent_settings::{AgentFault, AgentSettings, OAuthSettings};
 #[cfg(feature = "cli")]
-pub use args::{API_TOKEN_VARIABLE, DelegationArgs};
+pub use args::{API_TOKEN_VARIABLE, DelegationArgs, network};
 pub use credentials::AgentCredentials;
 pub use fetch::UrlFetcher;
 pub use host::{FunctionGuard, FunctionHandler, FunctionHost};

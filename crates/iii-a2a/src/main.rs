@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use attache_agents::{API_TOKEN_VARIABLE, DelegationArgs};
 use attache_iii::GatewayArgs;
 use attache_iii::variables::{self, Unread};
-use attache_server::{AllowedHost, AllowedOrigin};
+use attache_server::{AllowedHost, AllowedOrigin, IpNet, Policy};
 use attache_store::KEYRING_VARIABLE;
 use clap::{CommandFactory, Parser};
 use mimalloc::MiMalloc;
@@ -86,9 +86,8 @@ struct Arguments {
     #[command(flatten)]
     place: PlaceArgs,
 
-    /// Offer no push notifications
-    #[arg(long, help_heading = "Tasks")]
-    no_push: bool,
+    #[command(flatten)]
+    push: PushArgs,
 
     /// Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be repeated
     #[arg(long, value_name = "URL", help_heading = "Engine")]
@@ -102,6 +101,33 @@ struct Arguments {
     /// Such as `[{"url": "https://other.example.com", "bearer-file": "/run/secrets/other"}]`. Each is shown to its own address only.
     #[arg(long, value_name = "PATH", help_heading = "Delegation")]
     agent_credentials: Option<PathBuf>,
+}
+
+/// Push notifications.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Push notifications")]
+struct PushArgs {
+    /// Offer no push notifications
+    #[arg(long)]
+    no_push: bool,
+
+    /// Let webhooks be on this machine, for development
+    #[arg(long, conflicts_with = "no_push")]
+    allow_loopback_webhooks: bool,
+
+    /// Let webhooks be in this network although it is not public, such as `10.1.0.0/16`; may be repeated
+    #[arg(long, value_name = "NETWORK", value_parser = attache_agents::network, conflicts_with = "no_push")]
+    allow_webhook_network: Vec<IpNet>,
+}
+
+impl PushArgs {
+    /// Which addresses of webhooks are called.
+    fn policy(&self) -> Policy {
+        Policy::default()
+            .allow_loopback(self.allow_loopback_webhooks)
+            .loopback_setting("--allow-loopback-webhooks")
+            .allow(self.allow_webhook_network.iter().copied())
+    }
 }
 
 /// An error of the command: what failed, and what to do next.

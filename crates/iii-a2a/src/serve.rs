@@ -47,7 +47,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         .card(gateway.card())
         .card_updates(gateway.cards())
         .shared_store(store)
-        .push(!arguments.no_push)
+        .push(!arguments.push.no_push)
+        .push_options(|push| push.policy = arguments.push.policy())
         .options(|options| {
             options.allowed_hosts.clone_from(&arguments.allowed_host);
             options.cors.origins.clone_from(&arguments.cors_origin);

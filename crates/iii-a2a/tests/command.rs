@@ -298,6 +298,22 @@ async fn workers_can_delegate_and_the_api_lists_the_tasks() {
 }
 
 #[tokio::test]
+async fn webhooks_on_this_machine_need_the_flag_that_the_error_names() {
+    let setup = Setup::new().await;
+    for (flags, refused) in [(&[][..], true), (&["--allow-loopback-webhooks"], false)] {
+        let worker = Worker::start(&setup.address, &[&["--tier", "public"], flags].concat()).await;
+        worker.shows(&["pricing::public_quote"]).await;
+        let task = worker.call("pricing::public_quote {}").await;
+        let webhook = json!({"taskId": task["id"], "pushNotificationConfig": {"url": "http://127.0.0.1:9/"}});
+        let response = worker.rpc("tasks/pushNotificationConfig/set", webhook).await;
+        let message = response["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(message.contains("`--allow-loopback-webhooks`"), refused, "{response}");
+        assert_eq!(response["result"].is_object(), !refused, "{response}");
+    }
+    setup.close().await;
+}
+
+#[tokio::test]
 async fn an_agent_gets_the_token_that_the_file_has_for_it() {
     let callers = KnownCallers::new().bearer("house", "the token of the house");
     let guarded = Server::echo().push(false).bind("127.0.0.1:0").authenticate(callers);
