@@ -19,8 +19,10 @@ pub struct Paths {
     pub http_json: Option<String>,
     /// The prefix of the HTTP+JSON binding for clients of 0.3, which add `/v1` themselves. `None` mounts and advertises none.
     pub http_json_v0_3: Option<String>,
-    /// Whether the gRPC binding is on. Its paths are fixed by the specification. The JSON-RPC envelope over gRPC belongs to it.
+    /// Whether the gRPC binding is on. Its paths are fixed by the specification.
     pub grpc: bool,
+    /// Whether JSON-RPC over gRPC is on. Its paths are fixed by the peers that have it.
+    pub envelope: bool,
     /// The path of WebSocket connections. The paths of the JSON-RPC binding accept them too. `None` switches WebSocket off.
     pub websocket: Option<String>,
 }
@@ -33,6 +35,7 @@ impl Default for Paths {
             http_json: Some("/v1".to_owned()),
             http_json_v0_3: Some("/0.3".to_owned()),
             grpc: true,
+            envelope: true,
             websocket: Some("/ws".to_owned()),
         }
     }
@@ -67,7 +70,7 @@ impl Paths {
             .into_iter()
             .filter(|_| self.grpc)
             .map(grpc::Package::service)
-            .chain([grpc::envelope::SERVICE].into_iter().filter(|_| self.grpc))
+            .chain([grpc::envelope::SERVICE].into_iter().filter(|_| self.envelope))
             .flat_map(|service| ["", GRPC_PREFIX].map(|prefix| format!("{prefix}{service}")));
         #[cfg(not(feature = "grpc"))]
         let grpc = std::iter::empty();

@@ -42,7 +42,7 @@ impl FurtherTransports {
             listed: options.card_transports,
             standard: standard.to_vec(),
             websocket: options.paths.websocket.clone(),
-            envelope: cfg!(feature = "grpc") && options.paths.grpc,
+            envelope: cfg!(feature = "grpc") && options.paths.envelope,
             local: local.to_vec(),
             elsewhere: Vec::new(),
         }

@@ -89,7 +89,7 @@ impl Route {
             return Self::Grpc(package);
         }
         #[cfg(feature = "grpc")]
-        if paths.grpc && grpc::envelope::is_path(path) {
+        if paths.envelope && grpc::envelope::is_path(path) {
             return Self::Envelope;
         }
         if let Some(rest) = paths.below_http_json_v0_3(path) {

@@ -127,7 +127,7 @@ impl PathArgs {
             paths.oldest = all(&self.path_oldest);
             // The root is an empty prefix.
             paths.http_json = Some(self.path_http_json.0.trim_end_matches('/').to_owned());
-            paths.grpc = !self.no_grpc;
+            (paths.grpc, paths.envelope) = (!self.no_grpc, !self.no_grpc);
             paths.websocket = Some(self.path_websocket.0.clone());
         })
     }
@@ -162,6 +162,9 @@ mod tests {
     fn the_usual_paths_are_those_of_the_library() {
         let (paths, usual) = (Alone::parse_from(["attache"]).paths.paths(), Paths::default());
         assert_eq!(paths.answered(), usual.answered());
-        assert_eq!((paths.http_json, paths.grpc), (usual.http_json, usual.grpc));
+        assert_eq!(
+            (paths.http_json, paths.grpc, paths.envelope),
+            (usual.http_json, usual.grpc, usual.envelope)
+        );
     }
 }
