@@ -131,7 +131,8 @@ impl DirectAddress {
             channels: channels.clone(),
             agent: Arc::new(agent.clone()),
         };
-        let mut agent = assumed(Version::V1_0)?;
+        // The user may want one of the versions only.
+        let mut agent = assumed(Version::V1_0).or_else(|_| assumed(Version::V0_3))?;
         let mut found = absent(transport(&agent).card_over_channel().await)?;
         let mut knows_1_0 = true;
         if found.is_none() {
@@ -139,8 +140,10 @@ impl DirectAddress {
             knows_1_0 = !matches!(&extended, Err(error) if error.kind() == Some(ErrorKind::MethodNotFound));
             found = absent(extended)?;
         }
-        if found.is_none() && !knows_1_0 {
-            let older = assumed(Version::V0_3)?;
+        if found.is_none()
+            && !knows_1_0
+            && let Ok(older) = assumed(Version::V0_3)
+        {
             let extended = extended(&transport(&older)).await;
             if !matches!(&extended, Err(error) if error.kind() == Some(ErrorKind::MethodNotFound)) {
                 agent = older;
