@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse};
+use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse, Version};
 #[cfg(feature = "signing")]
 use attache_signing::Signer;
 use reqwest::Url;
@@ -13,6 +13,7 @@ use crate::agent_address::display_direct;
 use crate::direct::DirectAddress;
 use crate::discovery::{self, DiscoveredAgent};
 use crate::http::{Http, display_url};
+use crate::interface::Wire;
 use crate::request_headers::RequestHeaders;
 use crate::transport::{Channels, FromResponse, Transport};
 use crate::{ClientError, ClientOptions};
@@ -149,6 +150,29 @@ impl Client {
         self.0.agent.load().endpoint.url.clone()
     }
 
+    /// The version of the protocol that requests have.
+    ///
+    /// An agent whose card states no version is taken to speak 0.3. If it does not know a message of 0.3, it gets the message and all
+    /// further requests in 0.1.
+    pub fn protocol_version(&self) -> Version {
+        self.transport().wire().version()
+    }
+
+    /// Whether the agent speaks 0.1, or may turn out to speak it. Then the id of a new task is the id of the message that begins it.
+    pub fn may_speak_v0_1(&self) -> bool {
+        let transport = self.transport();
+        transport.wire() == Wire::JsonRpc0_1 || transport.may_be_v0_1()
+    }
+
+    /// Waits until it is known that the agent speaks 0.1, if it does. An agent of 0.1 mostly responds to a message at the end of the task,
+    /// so a caller can wait for this while a message is being sent.
+    pub async fn until_v0_1(&self) {
+        let transport = self.transport();
+        if transport.wire() != Wire::JsonRpc0_1 {
+            transport.agent.unstated.until_v0_1().await;
+        }
+    }
+
     /// The verified signer of the public card, if the options [require one](ClientOptions::card_trust).
     #[cfg(feature = "signing")]
     pub fn signer(&self) -> Option<Signer> {
@@ -166,6 +190,9 @@ impl Client {
             self.0.agent.rcu(|now| now.revalidated());
             return Ok(Refreshed::Unchanged);
         };
+        if agent.endpoint == before.endpoint {
+            agent.unstated.clone_from(&before.unstated);
+        }
         let refreshed = if agent.card == before.card {
             agent.extended.clone_from(&before.extended);
             Refreshed::Unchanged

@@ -9,6 +9,7 @@ use reqwest::header::{
     LOCATION,
 };
 use reqwest::{Method, Response, StatusCode, Url};
+use tokio::sync::watch;
 
 use crate::ClientError;
 use crate::agent_address::complete_address;
@@ -37,6 +38,8 @@ pub(crate) struct DiscoveredAgent {
     #[cfg_attr(not(feature = "signing"), expect(dead_code, reason = "read by `Client::signer` only"))]
     pub(crate) signer: Option<Signer>,
     pub(crate) endpoint: Endpoint,
+    /// What is known of the version, if the card states none.
+    pub(crate) unstated: Arc<UnstatedVersion>,
     /// The URL of the card.
     pub(crate) card_url: Url,
     /// The SDK of the server, as far as its card's response shows it.
@@ -62,6 +65,57 @@ impl DiscoveredAgent {
     pub(crate) fn credential_target(&self) -> CredentialTarget<'_> {
         CredentialTarget { card: &self.card, card_url: &self.card_url, url: &self.endpoint.url }
     }
+}
+
+/// The version of an agent whose card states none. It is taken to be 0.3, until the agent does not know a message of that version.
+#[derive(Debug)]
+pub(crate) struct UnstatedVersion {
+    /// Whether the card states no version.
+    is_unstated: bool,
+    /// Whether the agent has turned out to speak 0.1.
+    is_v0_1: watch::Sender<bool>,
+}
+
+impl UnstatedVersion {
+    fn new(is_unstated: bool) -> Self {
+        Self { is_unstated, is_v0_1: watch::Sender::new(false) }
+    }
+
+    /// Whether the agent has turned out to speak 0.1.
+    pub(crate) fn is_v0_1(&self) -> bool {
+        *self.is_v0_1.borrow()
+    }
+
+    /// Notes whether the agent speaks 0.1.
+    pub(crate) fn set_v0_1(&self, is_v0_1: bool) {
+        self.is_v0_1.send_replace(is_v0_1);
+    }
+
+    /// Waits until the agent has turned out to speak 0.1.
+    pub(crate) async fn until_v0_1(&self) {
+        let mut changes = self.is_v0_1.subscribe();
+        if changes.wait_for(|is_v0_1| *is_v0_1).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Whether the agent may speak 0.1 although it has not turned out so.
+    pub(crate) fn may_be_v0_1(&self) -> bool {
+        self.is_unstated && !self.is_v0_1()
+    }
+}
+
+/// Whether a card states the version of the protocol.
+fn states_version(card: &[u8]) -> bool {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Members {
+        protocol_version: Option<serde::de::IgnoredAny>,
+        #[serde(alias = "supported_interfaces")]
+        supported_interfaces: Option<serde::de::IgnoredAny>,
+    }
+    let members: Members = serde_json::from_slice(card).unwrap_or_default();
+    members.protocol_version.is_some() || members.supported_interfaces.is_some()
 }
 
 /// The header that asks whether a card has changed.
@@ -139,6 +193,7 @@ pub(crate) async fn read(
 pub(crate) struct FetchedCard {
     pub(crate) card: AgentCard,
     pub(crate) signer: Option<Signer>,
+    states_version: bool,
     /// The URL that it was found at, after redirects.
     found_at: Url,
     sdk: Sdk,
@@ -149,12 +204,13 @@ pub(crate) struct FetchedCard {
 impl FetchedCard {
     /// The agent at this endpoint.
     pub(crate) fn into_agent(self, card_url: Url, endpoint: Endpoint) -> DiscoveredAgent {
-        let Self { card, signer, sdk, validator, max_age, .. } = self;
+        let Self { card, signer, states_version, sdk, validator, max_age, .. } = self;
         DiscoveredAgent {
             card: Arc::new(card),
             extended: None,
             signer,
             endpoint,
+            unstated: Arc::new(UnstatedVersion::new(!states_version)),
             card_url,
             sdk,
             validator,
@@ -166,7 +222,7 @@ impl FetchedCard {
     /// A card that did not come over HTTP.
     pub(crate) fn of(card: AgentCard, signer: Option<Signer>, url: &Url) -> Self {
         let (found_at, max_age) = (url.clone(), Duration::ZERO);
-        Self { card, signer, found_at, sdk: Sdk::Unknown, validator: None, max_age }
+        Self { card, signer, states_version: true, found_at, sdk: Sdk::Unknown, validator: None, max_age }
     }
 }
 
@@ -234,7 +290,16 @@ pub(crate) async fn fetch_over(
                 (card_of(&body).map_err(|error| invalid_response(&what, &error))?, None)
             }
         };
-        return Ok(Some(FetchedCard { card, signer, found_at: url, sdk, validator, max_age }));
+        let states_version = states_version(&body);
+        return Ok(Some(FetchedCard {
+            card,
+            signer,
+            states_version,
+            found_at: url,
+            sdk,
+            validator,
+            max_age,
+        }));
     }
     Err(ClientError::Protocol(format!("the card redirects more than {MAX_REDIRECTS} times")))
 }

@@ -143,6 +143,7 @@ impl ChannelKind {
 pub(crate) enum Wire {
     JsonRpc,
     JsonRpc0_3,
+    JsonRpc0_1,
     HttpJson,
     HttpJson0_3,
     Grpc,
@@ -179,6 +180,7 @@ impl Wire {
             (binding::GRPC, (1, _)) => Some(Self::Grpc),
             // 0.2 is a subset of 0.3. Neither has tenants, so an interface with a tenant would reach another agent.
             (binding::JSONRPC, (0, 2 | 3)) if tenant(interface).is_none() => Some(Self::JsonRpc0_3),
+            (binding::JSONRPC, (0, 1)) if tenant(interface).is_none() => Some(Self::JsonRpc0_1),
             (binding::HTTP_JSON, (0, 3)) if tenant(interface).is_none() => Some(Self::HttpJson0_3),
             (binding::GRPC, (0, 3)) if tenant(interface).is_none() => Some(Self::Grpc0_3),
             _ => None,
@@ -195,7 +197,7 @@ impl Wire {
             return binding;
         }
         match self {
-            Self::JsonRpc | Self::JsonRpc0_3 => Binding::JsonRpc,
+            Self::JsonRpc | Self::JsonRpc0_3 | Self::JsonRpc0_1 => Binding::JsonRpc,
             Self::HttpJson | Self::HttpJson0_3 => Binding::HttpJson,
             Self::Grpc | Self::Grpc0_3 => Binding::Grpc,
         }
@@ -206,6 +208,7 @@ impl Wire {
         match self {
             Self::JsonRpc | Self::HttpJson | Self::Grpc => Version::V1_0,
             Self::JsonRpc0_3 | Self::HttpJson0_3 | Self::Grpc0_3 => Version::V0_3,
+            Self::JsonRpc0_1 => Version::V0_1,
         }
     }
 }
@@ -461,14 +464,14 @@ mod tests {
 
     #[test]
     fn a_card_without_such_an_interface_is_told_what_it_offers() {
-        let offered = [("a:1", "GRPC", "2.0"), ("https://a/", "JSONRPC", "0.1")];
+        let offered = [("a:1", "GRPC", "2.0"), ("https://a/", "JSONRPC", "0.0")];
         let ClientError::NoInterface { agent, offered, wanted } =
             chosen(&origins(true), &offered).unwrap_err()
         else {
             panic!("another error")
         };
         assert_eq!((agent.as_str(), wanted.len()), ("Recipes", 0));
-        assert_eq!(offered, ["`GRPC` 2.0", "`JSONRPC` 0.1"]);
+        assert_eq!(offered, ["`GRPC` 2.0", "`JSONRPC` 0.0"]);
         let version = Some(Version::V0_3);
         let interfaces = vec![Interface { binding: Binding::HttpJson, version }];
         let error = chosen(&http(ClientOptions { interfaces, ..ClientOptions::default() }), &OFFERED[..2]);

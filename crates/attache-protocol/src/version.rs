@@ -21,6 +21,8 @@ impl Version {
     pub const V1_1: Self = Self { major: 1, minor: 1 };
     /// The version of a request that states none, according to the specification.
     pub const V0_3: Self = Self { major: 0, minor: 3 };
+    /// The first version, with `tasks/send`.
+    pub const V0_1: Self = Self { major: 0, minor: 1 };
 }
 
 impl fmt::Display for Version {

@@ -119,7 +119,7 @@ fn rejection(error: &ClientError, kind: ErrorKind) -> String {
 
 const UNREACHABLE: &str = "the remote agent cannot be reached: try again later";
 const INVALID: &str = "the answer of the remote agent is invalid";
-const OTHER_VERSION: &str = "the remote agent speaks neither version 1.0 nor 0.3 of the protocol";
+const OTHER_VERSION: &str = "the remote agent speaks none of the versions 1.0, 0.3 and 0.1 of the protocol";
 const DENIED: &str = "the remote agent does not accept the credentials of this server";
 
 fn too_large(limit: usize) -> AgentError {

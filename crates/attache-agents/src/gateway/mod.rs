@@ -24,6 +24,7 @@ mod fingerprint;
 mod following;
 mod links;
 mod mirror;
+mod oldest;
 mod options;
 mod outage;
 mod outgoing;

@@ -34,6 +34,8 @@ pub(super) struct Session<'a> {
     files: RemoteFiles,
     pub(super) link: Link,
     stored: Stored,
+    /// The id of the remote task if the agent speaks 0.1, once the message was sent: the gateway chooses it.
+    pub(super) chosen_task: Option<TaskId>,
     /// Whether the remote task existed before this turn.
     pub(super) continues: bool,
     /// Events that have arrived and are not applied yet.
@@ -100,6 +102,7 @@ impl<'a> Session<'a> {
             files: RemoteFiles::default(),
             link,
             stored,
+            chosen_task: None,
             continues,
             arrived: VecDeque::new(),
             source: Source::Read,
@@ -108,7 +111,8 @@ impl<'a> Session<'a> {
 
     /// The id of the remote task, once it is known.
     pub(super) fn remote_task(&self) -> Option<&TaskId> {
-        self.link.task.as_ref()
+        let chosen = || self.chosen_task.as_ref().filter(|_| self.speaks_v0_1());
+        self.link.task.as_ref().or_else(chosen)
     }
 
     /// The rest of the response, for a turn that is given up before the id of the remote task is known.
@@ -118,8 +122,7 @@ impl<'a> Session<'a> {
 
     /// Does the work of the turn.
     pub(super) async fn run(&mut self) -> Result<(), Fault> {
-        let resumes = self.turn.is_rerun() && self.link.has_accepted(&self.turn.message().message_id);
-        let mut next = if resumes { Next::Reread } else { self.send().await? };
+        let mut next = self.begin().await?;
         loop {
             if next != Next::Settled || self.mirror.state().is_interrupted() {
                 self.save_link().await?;
@@ -140,12 +143,19 @@ impl<'a> Session<'a> {
     }
 
     /// Sends the message and reads the response.
-    async fn send(&mut self) -> Result<Next, Fault> {
+    pub(super) async fn send(&mut self) -> Result<Next, Fault> {
         let message = self.outgoing().await?;
         let client = self.gateway.client.clone();
         self.source = Source::Opening(Box::pin(open(client, message, self.continues)));
         let opened = match &mut self.source {
-            Source::Opening(opening) => opening.await,
+            Source::Opening(opening) => tokio::select! {
+                opened = &mut *opening => opened,
+                // Such an agent may not respond before the end of the task. Our task has to survive a crash until then.
+                () = self.gateway.client.until_v0_1() => {
+                    self.mirror.begin().await?;
+                    opening.await
+                }
+            },
             Source::Events(_) | Source::Read => return Ok(Next::Reread),
         };
         self.source = Source::Read;
@@ -160,9 +170,7 @@ impl<'a> Session<'a> {
     }
 
     async fn outgoing(&mut self) -> Result<Outgoing, Fault> {
-        let own = &self.turn.message().message_id;
-        let sent_as = self.gateway.links.message_id(self.turn.task_id(), own).await?;
-        let message = self.link.sent_message(own, sent_as).sent_as.clone();
+        let message = self.sent_message().await?;
         let mut references = Vec::new();
         // Only tasks of the caller: to the remote agent, all callers are one.
         for task in self.turn.referenced_tasks().await? {
@@ -172,6 +180,16 @@ impl<'a> Session<'a> {
         let ids = RemoteIds { message, task, context, references };
         outgoing(self.turn, &self.gateway.client, ids)
             .map_err(|_| Fault::Invalid("the metadata of the message is not an object"))
+    }
+
+    /// The id of the message at the remote agent.
+    pub(super) async fn sent_message(&mut self) -> Result<String, Fault> {
+        let own = &self.turn.message().message_id;
+        let sent_as = self.gateway.links.message_id(self.turn.task_id(), own).await?;
+        let message = self.link.sent_message(own, sent_as).sent_as.clone();
+        let chosen = || self.link.task.clone().unwrap_or_else(|| message.as_str().into());
+        self.chosen_task = self.gateway.client.may_speak_v0_1().then(chosen);
+        Ok(message)
     }
 
     /// Applies the response of an agent that does not stream.
@@ -358,7 +376,7 @@ impl<'a> Session<'a> {
 
     /// Notes the ids of the remote task when they are known. `ends` is whether the task has ended already. Returns whether the event
     /// belongs to this task.
-    async fn accept(
+    pub(super) async fn accept(
         &mut self,
         task: &TaskId,
         context: Option<&ContextId>,
@@ -375,7 +393,8 @@ impl<'a> Session<'a> {
             tracing::debug!(target: super::LOG, task = %self.turn.task_id(), "the remote agent has begun another task");
         }
         self.link.task = Some(task.clone());
-        let new_context = self.note_context(context)?;
+        let session = self.session_of(task);
+        let new_context = self.note_context(context.filter(|id| !id.is_empty()).or(session.as_ref()))?;
         if let Some(message) = &mut self.link.message {
             message.accepted = true;
         }
@@ -414,7 +433,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn is_accepted(&self) -> bool {
+    pub(super) fn is_accepted(&self) -> bool {
         self.link.has_accepted(&self.turn.message().message_id)
     }
 

@@ -4,6 +4,7 @@ mod cards;
 mod continuing;
 mod handmade;
 mod hostile;
+mod oldest;
 mod outages;
 mod repeating;
 mod support;

@@ -43,7 +43,7 @@ impl Transport {
         headers: &RequestHeaders,
         auth: &RequestAuth,
     ) -> Result<Connection, ClientError> {
-        let encoded = jsonrpc::encode(self.agent.endpoint.wire.version(), request)?;
+        let encoded = jsonrpc::encode(self.wire().version(), request)?;
         let reader = encoded.reader;
         let prepared = self.prepare(encoded, headers, auth, ResponseCount::Stream)?;
         let stream = match prepared.read_stream(reader).await {
@@ -75,9 +75,9 @@ impl Transport {
                         prefer another of its interfaces";
             return Err(ClientError::Invalid(text.to_owned()));
         }
-        let version = HeaderValue::try_from(endpoint.wire.version().to_string())
+        let version = HeaderValue::try_from(self.wire().version().to_string())
             .unwrap_or(HeaderValue::from_static("1.0"));
-        let pairs = headers.pairs(extension_header(endpoint.wire));
+        let pairs = headers.pairs(extension_header(self.wire()));
         let frame = RequestFrame {
             id: Some(encoded.id.number()),
             json: encoded.json,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use attache_protocol::dialect::v0_3::request as older;
+use attache_protocol::dialect::{v0_1::request as oldest, v0_3::request as older};
 use attache_protocol::{Request, Version};
 use reqwest::{Method, Url};
 use serde::{Deserialize, Serialize};
@@ -39,12 +39,16 @@ pub(super) struct Encoded {
     pub(super) reader: Reader,
 }
 
-/// Encodes a request of 1.0 or 0.3 without HTTP.
+/// Encodes a request of 1.0, 0.3 or 0.1 without HTTP.
 pub(super) fn encode(version: Version, request: &Request) -> Result<Encoded, ClientError> {
     let id = Id::next();
     if version == Version::V0_3 {
         let older::MethodCall { method, params } = older::write(request).map_err(unsupported)?;
         return Ok(Encoded { id, json: envelope(id, method, &params)?, reader: Reader::JsonRpc0_3(id) });
+    }
+    if version == Version::V0_1 {
+        let older::MethodCall { method, params } = oldest::write(request).map_err(unsupported)?;
+        return Ok(Encoded { id, json: envelope(id, method, &params)?, reader: Reader::JsonRpc0_1(id) });
     }
     let json = envelope(id, request.operation().name(), request)?;
     Ok(Encoded { id, json, reader: Reader::JsonRpc(id) })
@@ -68,6 +72,13 @@ pub(super) fn encode_0_3(url: &Url, request: &Request) -> Result<Call, ClientErr
     let older::MethodCall { method, params } = older::write(request).map_err(unsupported)?;
     let id = Id::next();
     call(url, id, method, &params, Reader::JsonRpc0_3(id))
+}
+
+/// Encodes a request of 0.1.
+pub(super) fn encode_0_1(url: &Url, request: &Request) -> Result<Call, ClientError> {
+    let older::MethodCall { method, params } = oldest::write(request).map_err(unsupported)?;
+    let id = Id::next();
+    call(url, id, method, &params, Reader::JsonRpc0_1(id))
 }
 
 fn call<P: Serialize>(

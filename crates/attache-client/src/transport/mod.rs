@@ -103,8 +103,24 @@ impl Transport {
         headers: &RequestHeaders,
         auth: &RequestAuth,
     ) -> Result<R, ClientError> {
+        match self.call_in_version(request, headers, auth).await {
+            Err(error) if self.may_know_older(request.operation(), &error) => {
+                self.agent.unstated.set_v0_1(true);
+                let result = self.call_in_version(request, headers, auth).await;
+                self.settle_version(error, result)
+            }
+            result => result,
+        }
+    }
+
+    async fn call_in_version<R: FromResponse>(
+        &self,
+        request: &Request,
+        headers: &RequestHeaders,
+        auth: &RequestAuth,
+    ) -> Result<R, ClientError> {
         if self.agent.endpoint.channel != ChannelKind::Http {
-            let encoded = jsonrpc::encode(self.agent.endpoint.wire.version(), request)?;
+            let encoded = jsonrpc::encode(self.wire().version(), request)?;
             return self.exchange_one(encoded, headers, auth).await;
         }
         let call = self.write(request, Attempt::First)?;
@@ -144,6 +160,49 @@ impl Transport {
         match self.open_once(request, headers, Attempt::First, auth).await {
             Err(error) if self.has_other_encoding(request.operation()) && may_need_other_method(&error) => {
                 self.open_once(request, headers, Attempt::Second, auth).await
+            }
+            Err(error) if self.may_know_older(request.operation(), &error) => {
+                self.agent.unstated.set_v0_1(true);
+                let result = self.open_once(request, headers, Attempt::First, auth).await;
+                self.settle_version(error, result)
+            }
+            result => result,
+        }
+    }
+
+    /// The format of requests.
+    pub(crate) fn wire(&self) -> Wire {
+        let wire = self.agent.endpoint.wire;
+        if wire == Wire::JsonRpc0_3 && self.agent.unstated.is_v0_1() { Wire::JsonRpc0_1 } else { wire }
+    }
+
+    /// Whether the agent may turn out to speak 0.1.
+    pub(crate) fn may_be_v0_1(&self) -> bool {
+        self.agent.endpoint.wire == Wire::JsonRpc0_3 && self.agent.unstated.may_be_v0_1()
+    }
+
+    /// Whether an agent that rejected a message may know it in 0.1. It has not executed the message.
+    fn may_know_older(&self, operation: Operation, error: &ClientError) -> bool {
+        matches!(operation, Operation::SendMessage | Operation::SendStreamingMessage)
+            && self.may_be_v0_1()
+            && is_unknown_method(error)
+    }
+
+    /// The result of a message that was sent in 0.1 because 0.3 was rejected with an error. If the agent does not know 0.1 either, the
+    /// first error is the better one.
+    fn settle_version<T>(
+        &self,
+        first: ClientError,
+        result: Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        match result {
+            // An answer that is not one of JSON-RPC says nothing about 0.1 either.
+            Err(error)
+                if is_unknown_method(&error)
+                    || matches!(error, ClientError::Http { .. } | ClientError::Protocol(_)) =>
+            {
+                self.agent.unstated.set_v0_1(false);
+                Err(first)
             }
             result => result,
         }
@@ -228,9 +287,10 @@ impl Transport {
 
     fn write(&self, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
         let endpoint = &self.agent.endpoint;
-        match endpoint.wire {
+        match self.wire() {
             Wire::JsonRpc => jsonrpc::encode_1_0(&endpoint.url, request),
             Wire::JsonRpc0_3 => jsonrpc::encode_0_3(&endpoint.url, request),
+            Wire::JsonRpc0_1 => jsonrpc::encode_0_1(&endpoint.url, request),
             Wire::HttpJson => http_json::encode_1_0(&endpoint.url, request, attempt),
             Wire::HttpJson0_3 => {
                 http_json::encode_0_3(&endpoint.url, request, attempt, self.agent.sdk.file_encoding())
@@ -248,7 +308,7 @@ impl Transport {
             return Duration::MAX;
         }
         match self.agent.endpoint.wire {
-            Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::HttpJson | Wire::HttpJson0_3 => {
+            Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::JsonRpc0_1 | Wire::HttpJson | Wire::HttpJson0_3 => {
                 self.http.options.idle_timeout
             }
             // gRPC servers send nothing while nothing happens. HTTP/2 pings check the connection instead.
@@ -260,9 +320,12 @@ impl Transport {
     fn stream_headers<'a>(&self, headers: &'a RequestHeaders) -> Cow<'a, RequestHeaders> {
         match self.agent.endpoint.wire {
             Wire::Grpc => Cow::Owned(headers.with_extension(GENERATION_EXTENSION)),
-            Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::HttpJson | Wire::HttpJson0_3 | Wire::Grpc0_3 => {
-                Cow::Borrowed(headers)
-            }
+            Wire::JsonRpc
+            | Wire::JsonRpc0_3
+            | Wire::JsonRpc0_1
+            | Wire::HttpJson
+            | Wire::HttpJson0_3
+            | Wire::Grpc0_3 => Cow::Borrowed(headers),
         }
     }
 
@@ -281,7 +344,7 @@ impl Transport {
         accept: Option<HeaderValue>,
         auth: &RequestAuth,
     ) -> Result<RequestBuilder, ClientError> {
-        let wire = self.agent.endpoint.wire;
+        let wire = self.wire();
         let mut url = call.url;
         if !auth.query.is_empty() {
             if matches!(call.reader, Reader::Grpc(..)) {
@@ -295,9 +358,11 @@ impl Transport {
         let extension_header = extension_header(wire);
         let mut builder = match call.reader {
             Reader::Grpc(..) => self.http.grpc_request(call.method, &url)?,
-            Reader::JsonRpc(_) | Reader::JsonRpc0_3(_) | Reader::HttpJson | Reader::HttpJson0_3(_) => {
-                self.http.request(call.method, &url)
-            }
+            Reader::JsonRpc(_)
+            | Reader::JsonRpc0_3(_)
+            | Reader::JsonRpc0_1(_)
+            | Reader::HttpJson
+            | Reader::HttpJson0_3(_) => self.http.request(call.method, &url),
         };
         builder = builder.header(A2A_VERSION, wire.version().to_string());
         if let Some(accept) = accept {
@@ -340,7 +405,7 @@ impl Transport {
 fn extension_header(wire: Wire) -> ExtensionHeader {
     match wire {
         Wire::JsonRpc | Wire::HttpJson | Wire::Grpc => ExtensionHeader::Current,
-        Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
+        Wire::JsonRpc0_3 | Wire::JsonRpc0_1 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
     }
 }
 
@@ -349,6 +414,11 @@ fn extension_header(wire: Wire) -> ExtensionHeader {
 fn may_need_other_method(error: &ClientError) -> bool {
     matches!(error, ClientError::Http { status: 404 | 405 | 501, .. } | ClientError::Protocol(_))
         || error.remote().is_some_and(|remote| remote.code == 405)
+}
+
+/// Whether the agent does not know a method. Some agents of 0.1 say so by an invalid request.
+fn is_unknown_method(error: &ClientError) -> bool {
+    matches!(error.kind(), Some(ErrorKind::MethodNotFound | ErrorKind::InvalidRequest))
 }
 
 /// The error for a request that the version of the interface does not have.

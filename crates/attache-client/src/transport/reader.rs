@@ -1,6 +1,7 @@
 //! Decoding responses, by binding and protocol version.
 
 use attache_protocol::dialect::read_card;
+use attache_protocol::dialect::v0_1::response as oldest;
 use attache_protocol::dialect::v0_3::proto_json::{FileEncoding, response as plain};
 use attache_protocol::dialect::v0_3::response as older;
 use attache_protocol::tolerant::{Event, ReadTolerantly, Source, Tolerated};
@@ -27,6 +28,8 @@ pub(super) enum Reader {
     JsonRpc(Id),
     /// A JSON-RPC envelope of 0.3.
     JsonRpc0_3(Id),
+    /// A JSON-RPC envelope of 0.1.
+    JsonRpc0_1(Id),
     /// HTTP+JSON: the body is the result.
     HttpJson,
     /// HTTP+JSON of 0.3, with files in the encoding of the server's SDK.
@@ -59,6 +62,8 @@ impl Reader {
             Self::JsonRpc(id) => R::from_json(result(id, body)?.as_bytes()),
             Self::JsonRpc0_3(id) => R::from_json_0_3(result(id, body)?.as_bytes())
                 .map_err(|error| invalid_response("the result", &error)),
+            Self::JsonRpc0_1(id) => R::from_json_0_1(result(id, body)?.as_bytes())
+                .map_err(|error| invalid_response("the result", &error)),
             Self::HttpJson => R::from_json(body),
             Self::HttpJson0_3(files) => {
                 let mut response =
@@ -76,7 +81,7 @@ impl Reader {
     pub(super) fn decode_error(self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
         let refusal = match self {
             // Some JSON-RPC errors come with an HTTP error status.
-            Self::JsonRpc(id) | Self::JsonRpc0_3(id) => match result(id, body) {
+            Self::JsonRpc(id) | Self::JsonRpc0_3(id) | Self::JsonRpc0_1(id) => match result(id, body) {
                 Err(ClientError::Remote(refusal)) => Some(refusal),
                 Ok(_) | Err(_) => None,
             },
@@ -98,6 +103,11 @@ impl Reader {
             Self::JsonRpc0_3(id) => {
                 let json = result(id, data)?.as_bytes();
                 let event = older::event(json).map_err(|error| invalid_response("the event", &error));
+                Ok(event_or_reason(json, Source::Other, event))
+            }
+            Self::JsonRpc0_1(id) => {
+                let json = result(id, data)?.as_bytes();
+                let event = oldest::event(json).map_err(|error| invalid_response("the event", &error));
                 Ok(event_or_reason(json, Source::Other, event))
             }
             Self::HttpJson => {
@@ -229,6 +239,9 @@ pub(crate) trait FromResponse: Sized {
     /// Decodes JSON of 0.3.
     fn from_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
+    /// Decodes JSON of 0.1.
+    fn from_json_0_1(json: &[u8]) -> Result<Self, Error>;
+
     /// Decodes HTTP+JSON of 0.3.
     fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
@@ -240,7 +253,7 @@ pub(crate) trait FromResponse: Sized {
 }
 
 macro_rules! impl_from_response {
-    ($( $answer:ty = $older:path, $plain:path $(, $parts:ident)?; )+) => {
+    ($( $answer:ty = $older:path, $oldest:path, $plain:path $(, $parts:ident)?; )+) => {
         $( impl FromResponse for $answer {
             fn from_json(json: &[u8]) -> Result<Self, ClientError> {
                 or_tolerantly(object(json, "the result"), Source::Other, json)
@@ -248,6 +261,10 @@ macro_rules! impl_from_response {
 
             fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
                 or_tolerantly($older(json), Source::Other, json)
+            }
+
+            fn from_json_0_1(json: &[u8]) -> Result<Self, Error> {
+                or_tolerantly($oldest(json), Source::Other, json)
             }
 
             fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
@@ -266,12 +283,13 @@ macro_rules! impl_from_response {
 }
 
 impl_from_response! {
-    SendMessageResponse = older::reply, plain::reply, parts_mut;
-    Task = older::task, plain::task, parts_mut;
-    // HTTP+JSON of 0.3 does not have this request.
-    ListTasksResponse = older::tasks, older::tasks;
-    TaskPushNotificationConfig = older::webhook, plain::webhook;
-    ListTaskPushNotificationConfigsResponse = older::webhooks, plain::webhooks;
+    SendMessageResponse = older::reply, oldest::reply, plain::reply, parts_mut;
+    Task = older::task, oldest::task, plain::task, parts_mut;
+    // Neither 0.1 nor HTTP+JSON of 0.3 has this request.
+    ListTasksResponse = older::tasks, older::tasks, older::tasks;
+    TaskPushNotificationConfig = older::webhook, oldest::webhook, plain::webhook;
+    // 0.1 does not have this request.
+    ListTaskPushNotificationConfigsResponse = older::webhooks, older::webhooks, plain::webhooks;
 }
 
 /// Reads a card of any version.
@@ -292,6 +310,10 @@ impl FromResponse for CardResponse {
 
     fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
         Ok(Self { card: card_of(json)?, json: json.to_vec() })
+    }
+
+    fn from_json_0_1(json: &[u8]) -> Result<Self, Error> {
+        Self::from_json_0_3(json)
     }
 
     fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
@@ -315,6 +337,10 @@ impl FromResponse for EmptyResponse {
     }
 
     fn from_json_0_3(_: &[u8]) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn from_json_0_1(_: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 

@@ -95,7 +95,7 @@ async fn a_card_that_leads_nowhere_does_not_replace_a_good_one() {
     let count = AtomicUsize::new(0);
     let fake = Fake::server(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
         0 => card(asked),
-        _ => respond(200, &json!({"name": "Later", "url": "http://a.example", "protocolVersion": "0.1.0"})),
+        _ => respond(200, &json!({"name": "Later", "url": "http://a.example", "protocolVersion": "0.0.1"})),
     })
     .await;
     let agent = connect(&fake.url).await;

@@ -3,8 +3,8 @@
 //! A dialect reads requests into [`Request`]s and writes responses, events and errors. No other module knows the differences
 //! between the versions.
 //!
-//! For clients, [`v0_3::request`] writes requests, [`v0_3::response`] reads responses, and [`read_card`] reads the cards of all
-//! versions.
+//! For clients, [`v0_3::request`] and [`v0_1::request`] write requests, [`v0_3::response`] and [`v0_1::response`] read responses, and
+//! [`read_card`] reads the cards of all versions.
 //!
 //! # How the dialect of a request is recognized
 //!
@@ -33,7 +33,7 @@ mod push;
 mod read;
 mod read_card;
 mod states;
-mod v0_1;
+pub mod v0_1;
 pub mod v0_3;
 mod write;
 mod write_part;
@@ -205,7 +205,7 @@ impl Dialect {
     pub fn version(self) -> Version {
         match self {
             Self::Iii | Self::V0_3 | Self::Either => Version::V0_3,
-            Self::V0_1 => Version { major: 0, minor: 1 },
+            Self::V0_1 => Version::V0_1,
         }
     }
 

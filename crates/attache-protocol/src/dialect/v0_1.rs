@@ -5,6 +5,11 @@
 //! - A message has no id. It gets one here that is computed from its content, so that a repeated request has the same id.
 //! - There are fewer states. A task that the client ended is written as `cancelled`, as AgentOS does. `canceled`, as in the
 //!   schema, is read as well.
+//!
+//! For clients, [`request`] writes requests and [`response`] reads responses.
+
+pub mod request;
+pub mod response;
 
 use std::borrow::Cow;
 
@@ -201,8 +206,16 @@ struct TaskJson {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ArtifactJson {
+    /// The number of an artifact in an event. In a task, its place is its number.
+    #[serde(deserialize_with = "lenient::int_or_zero")]
+    index: i32,
+    /// Whether an artifact in an event continues the earlier one with its number.
+    #[serde(deserialize_with = "lenient::null")]
+    append: bool,
+    #[serde(deserialize_with = "lenient::null")]
+    last_chunk: bool,
     #[serde(deserialize_with = "lenient::string")]
     name: Option<String>,
     #[serde(deserialize_with = "lenient::string")]
@@ -212,6 +225,19 @@ struct ArtifactJson {
     metadata: Option<JsonObject>,
 }
 
+impl From<ArtifactJson> for Artifact {
+    fn from(artifact: ArtifactJson) -> Self {
+        Self {
+            artifact_id: artifact.index.to_string(),
+            name: artifact.name,
+            description: artifact.description,
+            parts: artifact.parts,
+            metadata: artifact.metadata,
+            extensions: Vec::new(),
+        }
+    }
+}
+
 /// Reads a stored task. It must have an id and a state. The number of an artifact becomes its id.
 pub(super) fn read_task(json: &[u8]) -> Result<Task, Error> {
     let task: TaskJson = parse(json)?;
@@ -219,14 +245,11 @@ pub(super) fn read_task(json: &[u8]) -> Result<Task, Error> {
     let lenient::Object(status) = task.status;
     let (id, context_id) = (task.id, task.session_id);
     let message = |message: MessageJson| message.into_message(Some(id.clone()), context_id.clone());
-    let artifacts = task.artifacts.into_iter().enumerate().map(|(index, artifact)| Artifact {
-        artifact_id: index.to_string(),
-        name: artifact.name,
-        description: artifact.description,
-        parts: artifact.parts,
-        metadata: artifact.metadata,
-        extensions: Vec::new(),
-    });
+    let artifacts = task
+        .artifacts
+        .into_iter()
+        .enumerate()
+        .map(|(index, artifact)| Artifact { artifact_id: index.to_string(), ..artifact.into() });
     Ok(Task {
         status: TaskStatus {
             state: status.state.into(),

@@ -13,6 +13,7 @@ mod iii;
 mod support;
 mod tolerant;
 mod v0_1;
+mod v0_1_client;
 mod v0_3;
 mod v0_3_client;
 mod v0_3_http_client;

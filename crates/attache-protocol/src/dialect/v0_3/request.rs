@@ -59,14 +59,17 @@ pub fn write(request: &Request) -> Result<MethodCall, Error> {
     }
 }
 
-fn method_call<T: Serialize>(method: &'static str, params: &T) -> Result<MethodCall, Error> {
+pub(in crate::dialect) fn method_call<T: Serialize>(
+    method: &'static str,
+    params: &T,
+) -> Result<MethodCall, Error> {
     let params = Json::new(params).map_err(|error| {
         Error::new(ErrorKind::InvalidRequest, format!("cannot be written as JSON: {error}"))
     })?;
     Ok(MethodCall { method, params })
 }
 
-fn unsupported(field: &str, why: &str) -> Error {
+pub(in crate::dialect) fn unsupported(field: &str, why: &str) -> Error {
     Error::invalid_params(field, why)
 }
 
