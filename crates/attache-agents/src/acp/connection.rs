@@ -22,6 +22,9 @@ use super::wire::{Incoming, RpcError, code};
 /// How many bytes may wait until the program reads them.
 const MAX_QUEUED: usize = 64 * 1024 * 1024;
 
+/// How many lines in a row may not be messages. Then the program is not a coding agent.
+const MAX_GARBAGE: usize = 1_000;
+
 /// How many lines that are no messages go to the log.
 const MAX_WARNINGS: usize = 20;
 
@@ -280,7 +283,7 @@ async fn read(
     handler: &impl Handler,
 ) -> io::Result<()> {
     let mut line = Vec::new();
-    let mut warnings = 0;
+    let (mut warnings, mut garbage) = (0, 0);
     loop {
         let chunk = output.fill_buf().await?;
         if chunk.is_empty() {
@@ -301,14 +304,22 @@ async fn read(
         let text = line.trim_ascii();
         if !text.is_empty() {
             match serde_json::from_slice::<Incoming>(text) {
-                Ok(message) => dispatch(message, text.len(), connection, handler),
+                Ok(message) => {
+                    garbage = 0;
+                    dispatch(message, text.len(), connection, handler);
+                }
+                Err(_) if garbage + 1 >= MAX_GARBAGE => {
+                    let text =
+                        format!("the coding agent wrote {MAX_GARBAGE} lines in a row that are no messages");
+                    return Err(io::Error::other(text));
+                }
                 // Package managers print notices to the standard output. They must not end a conversation.
                 Err(error) if warnings < MAX_WARNINGS => {
-                    warnings += 1;
+                    (warnings, garbage) = (warnings + 1, garbage + 1);
                     let shown: String = String::from_utf8_lossy(text).chars().take(200).collect();
                     tracing::warn!(target: "attache::acp", %error, line = shown, "a coding agent wrote a line that is no message");
                 }
-                Err(_) => {}
+                Err(_) => garbage += 1,
             }
         }
         line.clear();
@@ -388,6 +399,23 @@ mod tests {
         assert!(matches!(call.result::<Value>().await, Err(CallError::Closed)));
         assert_eq!(connection.fault(), Some("the coding agent wrote a line of more than 100 bytes"));
         assert!(matches!(connection.start("hello", &json!({})), Err(CallError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_lines_that_are_no_messages_closes_the_connection() {
+        let (connection, mut peer) = open(1000);
+        let mut call = connection.start("hello", &json!({})).unwrap();
+        let notices = "npm notice\n".repeat(MAX_GARBAGE - 1);
+        peer.write_all(format!("{notices}{{\"id\":1,\"result\":1}}\n").as_bytes()).await.unwrap();
+        assert_eq!(call.result::<u64>().await.unwrap(), 1);
+        let mut call = connection.start("hello", &json!({})).unwrap();
+        // The write fails once the other side has stopped reading.
+        let _ = peer.write_all("npm notice\n".repeat(MAX_GARBAGE + 50).as_bytes()).await;
+        assert!(matches!(call.result::<Value>().await, Err(CallError::Closed)));
+        assert_eq!(
+            connection.fault(),
+            Some("the coding agent wrote 1000 lines in a row that are no messages")
+        );
     }
 
     #[tokio::test]
