@@ -17,13 +17,29 @@ mod left_behind;
 /// inherit it, so that they are found also if they have left their group.
 const MARK: &str = "__ATTACHE_RUN";
 
-/// Waits until the server closes its end of the pipe, which also happens when it is killed. Then kills all processes with the mark.
+/// Waits until the server closes its end of the pipe, which also happens when it is killed. Then kills all processes with the mark, until
+/// none is found: a process can start others while it is searched for. One `grep` finds a process that is replaced by another one all the
+/// time. The `grep` of BusyBox may not know the option, and is then slower.
 const SCRIPT: &str = r#"
 while read -r line; do :; done
-for process in /proc/[0-9]*; do
-    if tr '\0' '\n' < "$process/environ" 2>/dev/null | grep -q "^$1\."; then
-        kill -KILL "${process#/proc/}" 2>/dev/null
+search() {
+    if printf x | grep -qz x 2>/dev/null; then
+        grep -lsz "^$1\." /proc/[0-9]*/environ
+    else
+        for process in /proc/[0-9]*; do
+            tr '\0' '\n' < "$process/environ" 2>/dev/null | grep -q "^$1\." && echo "$process/environ"
+        done
     fi
+}
+searches=0
+while [ "$searches" -lt 100 ]; do
+    found=$(search "$1")
+    [ -n "$found" ] || break
+    for file in $found; do
+        process="${file#/proc/}"
+        kill -KILL "${process%/environ}" 2>/dev/null
+    done
+    searches=$((searches + 1))
 done
 "#;
 

@@ -95,6 +95,57 @@ async fn a_program_does_not_outlive_a_server_that_is_killed() {
     until("all processes are gone", || !runs()).await;
 }
 
+/// The processes whose command line has this text.
+#[cfg(target_os = "linux")]
+fn processes_with(text: &str) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").expect("there are processes").flatten();
+    let has_text = |path: &Path| {
+        let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    };
+    all.map(|entry| entry.path())
+        .filter(|path| has_text(path))
+        .map(|path| path.display().to_string())
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_program_that_keeps_starting_others_does_not_outlive_a_server_that_is_killed() {
+    let home = Home::new();
+    let (next, note) = (home.path("next.sh"), home.path("note"));
+    // Each process starts its successor in a session of its own, and ends.
+    let chain =
+        format!("echo $$ >> {1}; sleep 0.1; setsid /bin/sh {0} & exit", next.display(), note.display());
+    let next = home.file("next.sh", &chain);
+    let program = home.file("agent.sh", &format!("setsid /bin/sh {next} & sleep 1000"));
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--program", &format!("/bin/sh {program}")];
+    let (server, _) = Program::command(&arguments).await;
+    let body = serde_json::json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]},
+        "configuration": {"returnImmediately": true}});
+    server.call("SendMessage", body).await;
+    let started = || std::fs::read_to_string(&note).unwrap_or_default().lines().count();
+    until("the program has successors", || started() > 2).await;
+    let parent = server.pid();
+    let is_child = |path: &String| {
+        let stat = std::fs::read_to_string(format!("{path}/stat")).unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().nth(1).map(str::to_owned);
+        fields == Some(parent.to_string())
+    };
+    let watchdog =
+        processes_with("attache-watchdog").into_iter().find(is_child).expect("there is a watchdog");
+    server.kill().await;
+    until("the watchdog has done its work", || !Path::new(&watchdog).exists()).await;
+    let mut looks = 0;
+    until("no process is left", || {
+        // One look can miss a process that is replaced by another one.
+        assert!(processes_with(&next).is_empty(), "a process was left after {looks} looks");
+        looks += 1;
+        looks > 20
+    })
+    .await;
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn no_zombie_is_left_after_many_turns() {
