@@ -19,20 +19,20 @@ use crate::support::{Program, until};
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../attache-agents/tests");
 
 /// A server with settings and a store that outlive it.
-struct Killable {
+pub(crate) struct Killable {
     home: Home,
     settings: String,
 }
 
 impl Killable {
-    fn new(settings: impl FnOnce(&Home) -> String) -> Self {
+    pub(crate) fn new(settings: impl FnOnce(&Home) -> String) -> Self {
         let home = Home::new();
         let settings = settings(&home);
         let settings = home.file("attache.yml", &settings);
         Self { home, settings }
     }
 
-    async fn start(&self) -> Program {
+    pub(crate) async fn start(&self) -> Program {
         let store = format!("sqlite:{}", self.home.path("tasks.db").display());
         let keyring = self.home.path("keyring.json").display().to_string();
         let listen = ["serve", "--config", &self.settings, "--listen", "127.0.0.1:0"];
@@ -47,12 +47,12 @@ fn message(text: &str, context: &str) -> Value {
 }
 
 /// Sends a text, and waits for the task.
-async fn say(server: &Program, context: &str, text: &str) -> Value {
+pub(crate) async fn say(server: &Program, context: &str, text: &str) -> Value {
     server.call("SendMessage", json!({"message": message(text, context)})).await["task"].clone()
 }
 
 /// Sends a text, and waits until the task has a part of its answer or a progress report. Returns its id.
-async fn begin(server: &Program, context: &str, text: &str) -> Value {
+pub(crate) async fn begin(server: &Program, context: &str, text: &str) -> Value {
     let params = json!({"message": message(text, context), "configuration": {"returnImmediately": true}});
     let id = server.call("SendMessage", params).await["task"]["id"].clone();
     until("the agent works", async || {
@@ -65,7 +65,7 @@ async fn begin(server: &Program, context: &str, text: &str) -> Value {
 }
 
 /// Waits until a task has ended.
-async fn ended(server: &Program, id: &Value) -> Value {
+pub(crate) async fn ended(server: &Program, id: &Value) -> Value {
     let mut task = Value::Null;
     until("the task has ended", async || {
         task = server.call("GetTask", json!({"id": id})).await;
@@ -75,21 +75,21 @@ async fn ended(server: &Program, id: &Value) -> Value {
     task
 }
 
-fn answer(task: &Value) -> String {
+pub(crate) fn answer(task: &Value) -> String {
     let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
     let parts = artifacts.iter().flat_map(|artifact| artifact["parts"].as_array().into_iter().flatten());
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-fn reason(task: &Value) -> &str {
+pub(crate) fn reason(task: &Value) -> &str {
     assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{task}");
     task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
 }
 
 /// What a caller reads if the agent may have done something already.
-const INTERRUPTED: &str = "the server stopped while the agent was at work";
+pub(crate) const INTERRUPTED: &str = "the server stopped while the agent was at work";
 
-async fn gone(pid: &str) {
+pub(crate) async fn gone(pid: &str) {
     let path = format!("/proc/{}", pid.trim());
     until("the process of the agent is gone", async || !Path::new(&path).exists()).await;
 }

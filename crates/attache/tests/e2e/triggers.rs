@@ -125,34 +125,47 @@ async fn the_api_of_delegation_is_not_for_this_machine_where_callers_are_asked_w
     assert_eq!(status(open.get("api/a2a/cards")).await, StatusCode::OK);
 }
 
-#[tokio::test]
-async fn a_trigger_where_artifacts_are_is_rejected_and_the_log_names_both() {
-    for (more, is_free) in [("", false), ("artifacts: { stored: false }\n", true)] {
-        let home = Home::new();
-        let settings = "listen: 127.0.0.1:0\nstore: \"memory:\"\nengine: { listen: 127.0.0.1:0 }\n";
-        let file = home.file("some.yml", &format!("{settings}{more}"));
-        let (program, said, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
-        let engine = said.lines().find_map(|line| line.trim().strip_prefix("workers "));
-        let worker = Worker::connect(WorkerOptions::new(engine.expect("workers can join").trim().to_owned()))
-            .expect("a worker");
-        let function = RegisterFunction { id: "shop::file".to_owned(), ..RegisterFunction::default() };
-        drop(worker.register(function, |_: Invocation| async move {
-            Ok(to_raw_value(&json!({"body": "of the worker"})).expect("JSON"))
-        }));
-        let config = json!({"api_path": "artifacts/mine", "http_method": "GET"});
-        drop(worker.register_trigger("http", "shop::file".to_owned(), config));
-        if is_free {
-            let url = format!("{}/artifacts/mine", program.url);
+/// Registers a trigger at a path that the server may need for itself. It is rejected, and the log names both; or else it is called.
+async fn registers_at(path: &str, reserved: Option<&str>, more: &str) {
+    let home = Home::new();
+    let settings = "listen: 127.0.0.1:0\nstore: \"memory:\"\nengine: { listen: 127.0.0.1:0 }\n";
+    let file = home.file("some.yml", &format!("{settings}{more}"));
+    let (program, said, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    let engine = said.lines().find_map(|line| line.trim().strip_prefix("workers "));
+    let worker = Worker::connect(WorkerOptions::new(engine.expect("workers can join").trim().to_owned()))
+        .expect("a worker");
+    let function = RegisterFunction { id: "shop::file".to_owned(), ..RegisterFunction::default() };
+    drop(worker.register(function, |_: Invocation| async move {
+        Ok(to_raw_value(&json!({"body": "of the worker"})).expect("JSON"))
+    }));
+    let config = json!({"api_path": path, "http_method": "GET"});
+    drop(worker.register_trigger("http", "shop::file".to_owned(), config));
+    match reserved {
+        None => {
+            let url = format!("{}/{path}", program.url);
             until("the trigger is there", async || {
-                reqwest::get(&url).await.expect("an answer").status() == StatusCode::OK
+                let response = reqwest::get(&url).await.expect("an answer");
+                response.text().await.expect("a text").contains("of the worker")
             })
             .await;
-        } else {
-            let line = log.line_with("has a path of the A2A server and was rejected").await;
-            assert!(
-                line.contains("artifacts/mine") && line.contains("/artifacts") && line.contains("shop::file"),
-                "{line}"
-            );
         }
+        Some(reserved) => {
+            let line = log.line_with("has a path of the A2A server and was rejected").await;
+            assert!(line.contains(path) && line.contains(reserved) && line.contains("shop::file"), "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_trigger_where_artifacts_are_is_rejected_and_the_log_names_both() {
+    registers_at("artifacts/mine", Some("/artifacts"), "").await;
+    registers_at("artifacts/mine", None, "artifacts: { stored: false }\n").await;
+}
+
+#[tokio::test]
+async fn a_trigger_where_named_agents_are_is_rejected_and_the_log_names_both() {
+    for path in ["agents", "agents/mine"] {
+        registers_at(path, Some("/agents"), "agents: { one: { echo: true } }\n").await;
+        registers_at(path, None, "").await;
     }
 }
