@@ -1,4 +1,4 @@
-//! The example of an agent of 0.3 behind a gateway, as its page says it.
+//! The example of an agent of 0.3 behind a gateway, with its own files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,16 +9,11 @@ use tokio::process::Command;
 use crate::peers::{PATIENCE, Process, home, keep};
 use crate::sdk::Sdk;
 
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/agents/old_agent.md"));
+/// The folder of the example.
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/agents");
 
-/// The port that the page names.
+/// The port that the files name.
 const PORT: &str = "9999";
-
-/// The code block of a language, with another port.
-fn block(language: &str, port: &str) -> String {
-    let after = PAGE.split(&format!("```{language}\n")).nth(1).expect("the page has such a block");
-    after.split("\n```").next().expect("the block has an end").replace(PORT, port) + "\n"
-}
 
 /// Our command, with nothing of the tests' environment.
 fn attache(folder: &Path, arguments: &[&str]) -> Command {
@@ -36,8 +31,10 @@ fn the_example_of_an_old_agent_answers_behind_the_gateway() {
         let address = listener.local_addr().expect("it has an address");
         drop(listener);
         let port = address.port().to_string();
-        for (file, language) in [("old_agent.py", "python"), ("old_agent.yml", "yaml")] {
-            std::fs::write(folder.path().join(file), block(language, &port)).expect("it can be written");
+        for file in ["old_agent.py", "old_agent.yml"] {
+            let text = std::fs::read_to_string(Path::new(EXAMPLES).join(file)).expect("it is there");
+            assert!(text.contains(PORT), "{text}");
+            std::fs::write(folder.path().join(file), text.replace(PORT, &port)).expect("it can be written");
         }
         let mut python = Command::new(home("a2a-python-0.3.26").join("bin/python"));
         python.arg("old_agent.py").current_dir(folder.path());
