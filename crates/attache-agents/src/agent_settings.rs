@@ -210,6 +210,11 @@ impl OAuthSettings {
         })
     }
 
+    /// The file of the secret, if it has one.
+    pub fn secret_file(&self) -> Option<&Path> {
+        self.client_secret_file.as_deref()
+    }
+
     fn client(&self) -> Result<OAuth, MemberError> {
         let Self { server, client_id, client_secret, client_secret_file, scopes } = self;
         let given = ("client-secret", client_secret.as_ref());

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::assemble::Blueprint;
 use crate::auth::Authenticator;
 use crate::card::build::{CardChanges, ExtendedCard};
-use crate::{HttpService, Limits};
+use crate::{CardTransports, GrpcAddress, HttpService, Limits, SchemeNames, ServerOptions};
 
 /// The path of the list of agents. Each agent is below it.
 pub(crate) const PATH: &str = "/agents";
@@ -57,7 +57,27 @@ pub struct NamedAgent {
     pub(crate) card_changes: Option<CardChanges>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) limits: Option<Limits>,
+    pub(crate) card_options: CardOptions,
     pub(crate) service_changes: Option<ServiceChanges>,
+}
+
+/// How the card of one agent differs from what the options of the server say. What is not set is as for the server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CardOptions {
+    scheme_names: Option<SchemeNames>,
+    grpc_address: Option<GrpcAddress>,
+    transports: Option<CardTransports>,
+}
+
+impl CardOptions {
+    /// The options of the server, as the card of this agent follows them.
+    pub(crate) fn over(self, mut server: ServerOptions) -> ServerOptions {
+        let Self { scheme_names, grpc_address, transports } = self;
+        server.scheme_names = scheme_names.unwrap_or(server.scheme_names);
+        server.grpc_address = grpc_address.unwrap_or(server.grpc_address);
+        server.card_transports = transports.unwrap_or(server.card_transports);
+        server
+    }
 }
 
 /// Changes how messages and turns of one agent are processed.
@@ -74,6 +94,7 @@ impl NamedAgent {
             card_changes: None,
             authenticator: None,
             limits: None,
+            card_options: CardOptions::default(),
             service_changes: None,
         }
     }
@@ -117,6 +138,25 @@ impl NamedAgent {
     /// its total number of requests.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
+        self
+    }
+
+    /// What the card of this agent calls the security schemes. Unless set, [`ServerOptions::scheme_names`].
+    pub fn scheme_names(mut self, names: SchemeNames) -> Self {
+        self.card_options.scheme_names = Some(names);
+        self
+    }
+
+    /// How the card of this agent names the gRPC interface. Unless set, [`ServerOptions::grpc_address`].
+    pub fn grpc_address(mut self, address: GrpcAddress) -> Self {
+        self.card_options.grpc_address = Some(address);
+        self
+    }
+
+    /// Which cards of this agent list the transports that are not part of the specification. Unless set,
+    /// [`ServerOptions::card_transports`].
+    pub fn card_transports(mut self, transports: CardTransports) -> Self {
+        self.card_options.transports = Some(transports);
         self
     }
 

@@ -80,7 +80,7 @@ impl Blueprint {
         agent: NamedAgent,
         root: RootParts,
     ) -> Result<HttpService, SetupError> {
-        let options = &self.options;
+        let options = &agent.card_options.over(self.options.clone());
         let filter = RequestFilter::new(self.addresses, base, options, root.fallback_cors)
             .base_is_own(self.base_is_own);
         let authenticator = agent.authenticator.or_else(|| self.authenticator.clone());

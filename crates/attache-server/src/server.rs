@@ -544,6 +544,7 @@ impl<A: Agent> Server<A> {
             card_changes: self.card_changes,
             authenticator: self.root_authenticator,
             limits: self.root_limits,
+            card_options: crate::agents::CardOptions::default(),
             service_changes: None,
         };
         Ok(blueprint.root(agent, root)?)

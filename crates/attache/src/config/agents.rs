@@ -1,6 +1,7 @@
 //! The section `agents` of the file: further agents of the server, by their names.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache::server::auth::Authenticator;
@@ -68,14 +69,28 @@ pub(crate) struct CheckedAgent {
     pub(crate) settings: NamedAgent,
     pub(crate) section: AgentSection,
     pub(crate) card: CardOverrides,
+    /// The secrets in files of their own, as they were when the settings were checked.
+    pub(crate) secrets: SecretFiles,
     /// Its own callers. Without any, it has those of the server.
     pub(crate) callers: Option<Callers>,
+}
+
+/// The content of the files that the settings of an agent name for its secrets.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct SecretFiles(Vec<Option<attache::client::Secret>>);
+
+impl SecretFiles {
+    /// Reads the files. One that cannot be read is reported by the check of the settings.
+    fn read(section: &AgentSection) -> Self {
+        let read = |path: PathBuf| std::fs::read_to_string(path).ok().map(Into::into);
+        Self(section.secret_files().into_iter().map(read).collect())
+    }
 }
 
 impl CheckedAgent {
     /// Whether an agent with these settings need not be made anew. Secrets in files of their own can change without the settings.
     pub(crate) fn is_same(&self, next: &Self) -> bool {
-        self.settings == next.settings && self.callers == next.callers
+        self.settings == next.settings && self.callers == next.callers && self.secrets == next.secrets
     }
 
     /// The authenticator of the agent, if it has one of its own.
@@ -128,6 +143,8 @@ impl ResolvedSettings {
     ) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
         let Some(file) = &self.file else { return Ok(BTreeMap::new()) };
         let (mut checked, mut errors) = (BTreeMap::new(), Vec::new());
+        // Wrong names of the server are reported with its own card.
+        let schemes = self.card().map(|card| card.presentation().schemes().clone()).unwrap_or_default();
         let all = &file.settings.agents;
         for (name, settings) in all {
             let path = format!("agents.{name}");
@@ -163,10 +180,10 @@ impl ResolvedSettings {
                     continue;
                 }
             };
-            match self.card_of(&settings.card, &format!("{path}.card")) {
+            match self.card_of(&settings.card, &format!("{path}.card"), schemes.clone()) {
                 Ok(card) => {
-                    let settings = settings.clone();
-                    checked.insert(name.clone(), CheckedAgent { settings, section, card, callers });
+                    let (settings, secrets) = (settings.clone(), SecretFiles::read(&section));
+                    checked.insert(name.clone(), CheckedAgent { settings, section, card, secrets, callers });
                 }
                 Err(failure) => errors.push(failure),
             }

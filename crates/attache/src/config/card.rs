@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use attache::protocol::{AgentCard, AgentExtension, AgentProvider, AgentSkill};
-use attache::server::{CardTransports, GrpcAddress, SchemeNames};
+use attache::server::{CardTransports, GrpcAddress, NamedAgent as ServedAgent, SchemeNames, ServerOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -102,9 +102,8 @@ pub(crate) struct CardSchemes {
 }
 
 impl CardSchemes {
-    /// The names. Fails with the key of one that cannot be used.
-    fn names(&self) -> Result<SchemeNames, (&'static str, Box<ConfigError>)> {
-        let mut names = SchemeNames::default();
+    /// The names; those that are not set are as `names` has them. Fails with the key of one that cannot be used.
+    fn over(&self, mut names: SchemeNames) -> Result<SchemeNames, (&'static str, Box<ConfigError>)> {
         let given = [
             ("bearer", &self.bearer, &mut names.bearer),
             ("basic", &self.basic, &mut names.basic),
@@ -141,6 +140,40 @@ impl CardSchemes {
     }
 }
 
+/// How the server completes the card of an agent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct CardPresentation {
+    /// What the security schemes are called.
+    schemes: SchemeNames,
+    /// How the card names the gRPC interface, if the section says so.
+    grpc: Option<GrpcAddress>,
+    /// Which cards list further transports, if the section says so.
+    transports: Option<CardTransports>,
+}
+
+impl CardPresentation {
+    /// What the security schemes are called.
+    pub(super) fn schemes(&self) -> &SchemeNames {
+        &self.schemes
+    }
+
+    /// For the agent at the root.
+    pub(crate) fn apply_to_server(&self, options: &mut ServerOptions) {
+        let Self { schemes, grpc, transports } = self;
+        options.scheme_names.clone_from(schemes);
+        options.grpc_address = grpc.unwrap_or(options.grpc_address);
+        options.card_transports = transports.unwrap_or(options.card_transports);
+    }
+
+    /// For an agent with a name.
+    pub(crate) fn apply_to_agent(&self, agent: ServedAgent) -> ServedAgent {
+        let Self { schemes, grpc, transports } = self.clone();
+        let agent = agent.scheme_names(schemes);
+        let agent = grpc.into_iter().fold(agent, ServedAgent::grpc_address);
+        transports.into_iter().fold(agent, ServedAgent::card_transports)
+    }
+}
+
 /// What the operator says about the agent, whichever it is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CardOverrides {
@@ -150,7 +183,7 @@ pub(crate) struct CardOverrides {
     provider_url: Option<String>,
     docs_url: Option<String>,
     settings: Card,
-    pub(crate) schemes: SchemeNames,
+    presentation: CardPresentation,
     /// The extensions that every request has to activate.
     required_extensions: Vec<String>,
 }
@@ -159,7 +192,7 @@ impl ResolvedSettings {
     /// What the operator says about the agent at the root.
     pub(crate) fn card(&self) -> Result<CardOverrides, Failure> {
         let settings = self.file.as_ref().map(|file| file.settings.card.clone()).unwrap_or_default();
-        let overrides = self.card_of(&settings, "card")?;
+        let overrides = self.card_of(&settings, "card", SchemeNames::default())?;
         // Some of these can be flags or variables of the environment.
         Ok(CardOverrides {
             name: self.said("card.name"),
@@ -171,11 +204,17 @@ impl ResolvedSettings {
         })
     }
 
-    /// What a section of the file says about an agent. `path` is the path of the section.
-    pub(super) fn card_of(&self, settings: &Card, path: &str) -> Result<CardOverrides, Failure> {
+    /// What a section of the file says about an agent. `path` is the path of the section. Security schemes that it gives no names have
+    /// those of `names`.
+    pub(super) fn card_of(
+        &self,
+        settings: &Card,
+        path: &str,
+        names: SchemeNames,
+    ) -> Result<CardOverrides, Failure> {
         let schemes = settings
             .schemes
-            .names()
+            .over(names)
             .map_err(|(key, error)| self.card_error(&format!("{path}.schemes.{key}"), *error))?;
         let mut ids = HashSet::new();
         for (index, skill) in settings.skills.iter().enumerate() {
@@ -191,7 +230,11 @@ impl ResolvedSettings {
             provider_url: settings.provider_url.clone(),
             docs_url: settings.docs_url.clone(),
             settings: settings.clone(),
-            schemes,
+            presentation: CardPresentation {
+                schemes,
+                grpc: settings.grpc.map(GrpcAddress::from),
+                transports: settings.transports.map(CardTransports::from),
+            },
             required_extensions: self
                 .file
                 .iter()
@@ -221,6 +264,17 @@ impl ResolvedSettings {
 }
 
 impl CardOverrides {
+    /// How the server completes the card.
+    pub(crate) fn presentation(&self) -> &CardPresentation {
+        &self.presentation
+    }
+
+    /// Sets what the section does not say about interfaces to what holds for the whole server.
+    pub(crate) fn follow_server(&mut self, grpc: CardGrpc, transports: ListTransports) {
+        self.presentation.grpc.get_or_insert(grpc.into());
+        self.presentation.transports.get_or_insert(transports.into());
+    }
+
     /// The skill that stands for a whole agent, unless the operator names other skills.
     pub(crate) fn whole(&self, skill: AgentSkill) -> Vec<AgentSkill> {
         let named = &self.settings.skills;
@@ -237,7 +291,7 @@ impl CardOverrides {
             provider_url,
             docs_url,
             settings,
-            schemes: _,
+            presentation: _, // The server applies it.
             required_extensions,
         } = self;
         for uri in required_extensions {
@@ -386,11 +440,21 @@ mod tests {
     fn names_of_schemes_differ_and_are_plain() {
         let names = |schemes: serde_json::Value| {
             let schemes: CardSchemes = serde_json::from_value(schemes).unwrap();
-            schemes.names().map_err(|(key, error)| (key, format!("{error:?}")))
+            schemes.over(SchemeNames::default()).map_err(|(key, error)| (key, format!("{error:?}")))
         };
         let named = names(json!({"bearer": "token", "basic": "bearerAuth"})).unwrap();
         assert_eq!((named.bearer.as_str(), named.basic.as_str()), ("token", "bearerAuth"));
         assert_eq!(names(json!({"mtls": "a b"})).unwrap_err().0, "mtls");
         assert_eq!(names(json!({"basic": "bearerAuth"})).unwrap_err().0, "basic");
+    }
+
+    #[test]
+    fn names_of_schemes_that_are_not_set_are_those_of_the_server() {
+        let own: CardSchemes = serde_json::from_value(json!({"basic": "password"})).unwrap();
+        let server = SchemeNames::default().with(|names| names.bearer = "token".to_owned());
+        let names = own.over(server.clone()).unwrap();
+        assert_eq!((names.bearer.as_str(), names.basic.as_str()), ("token", "password"));
+        let same: CardSchemes = serde_json::from_value(json!({"basic": "token"})).unwrap();
+        assert_eq!(same.over(server).unwrap_err().0, "basic");
     }
 }

@@ -1,5 +1,8 @@
 //! The settings of an MCP server that is served as an agent.
 
+use std::path::Path;
+
+use attache_agents::OAuthSettings;
 use attache_agents::mcp::{McpOptions, McpServer};
 use attache_agents::model::Model as ModelAgent;
 
@@ -21,6 +24,13 @@ impl Mcp {
                 "name it with `--mcp COMMAND`, or with `mcp.command` or `mcp.url` in the configuration file",
             )),
         }
+    }
+
+    /// The files with secrets that the settings name.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let of_oauth = self.oauth.as_ref().and_then(OAuthSettings::secret_file);
+        let of_model = self.sampling.as_ref().and_then(|model| model.key_file.as_deref());
+        [self.token_file.as_deref(), of_oauth, of_model].into_iter().flatten()
     }
 
     /// The options of the agent. `sampling` is the model that answers the server, if one is configured.

@@ -38,12 +38,14 @@ use attache_agents::{AgentFault, AgentSettings};
 pub(crate) use attache_iii::variables::Unread;
 use serde::Deserialize;
 
+#[cfg(test)]
+pub(crate) use self::agents::SecretFiles;
 pub(crate) use self::agents::{CheckedAgent, NamedAgent};
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
 use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
 pub(crate) use self::budget::BudgetSettings;
-pub(crate) use self::card::CardOverrides;
+pub(crate) use self::card::{CardOverrides, CardPresentation};
 pub(crate) use self::conversation::{Compat, ConversationSettings};
 use self::deserialize::NodeReader;
 use self::error::ConfigError;

@@ -27,9 +27,11 @@ mod log;
 mod model;
 mod model_tools;
 mod models;
+mod named_settings;
 mod pages;
 mod programs;
 mod removed_agents;
+mod router_faults;
 mod store;
 mod support;
 #[cfg(unix)]

@@ -318,7 +318,11 @@ impl Serve {
             false => None,
         };
         let has_functions = self.agent().is_ok_and(|name| name == AgentName::Functions);
-        let named = sound(self.settings.named_agents(has_functions), failures);
+        let named = sound(self.settings.named_agents(has_functions), failures).map(|mut named| {
+            let CardArgs { card_grpc, card_transports } = self.card;
+            named.values_mut().for_each(|agent| agent.card.follow_server(card_grpc, card_transports));
+            named
+        });
         let push = sound(self.push.secret(&self.settings), failures);
         let keys = sound(self.signing_keys(), failures);
         let agents = sound(self.settings.agents(), failures);
@@ -546,6 +550,10 @@ impl Serve {
 
     /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
+        let root_name = match self.agent()? {
+            AgentName::Named(name) => Some(name),
+            AgentName::Functions | AgentName::Kind(_) => None,
+        };
         let mut options = ServerOptions::default().with(|options| {
             options.paths = self.paths.paths();
             options.strict_version = self.protocol.strict_version;
@@ -557,7 +565,10 @@ impl Serve {
             options.request_log = self.log.log_requests.0;
             options.grpc_address = self.card.card_grpc.into();
             options.card_transports = self.card.card_transports.into();
-            options.scheme_names = prepared.card.schemes.clone();
+            // A named agent has the same card at the root and at its own address.
+            let named = root_name.as_ref().and_then(|name| prepared.named.get(name));
+            let card = named.map_or(&prepared.card, |agent| &agent.card);
+            card.presentation().apply_to_server(options);
         });
         config::limits(&self.limits, &mut options);
         let callers = match (&self.settings.file, &prepared.callers) {

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::agents::AgentName;
 use super::kinds::{AgentSection, BuildContext, BuildRequest, BuiltAgent, OnFailure, Place, TurnTimes};
 use crate::command::Failure;
-use crate::config::{Callers, CardOverrides, CheckedAgent, ResolvedSettings};
+use crate::config::{Callers, CardOverrides, CardPresentation, CheckedAgent, ResolvedSettings};
 
 /// The agents that are not functions, as they run.
 pub(super) struct RunningAgents {
@@ -47,6 +47,8 @@ struct NamedRoot {
     callers: Option<Callers>,
     /// Whether the limits at the root are separate from those of the server.
     has_own_limits: bool,
+    /// How the server completes the card at the root. It is set at the start.
+    presentation: CardPresentation,
 }
 
 impl NamedRoot {
@@ -282,6 +284,7 @@ impl RunningAgents {
                     authenticator: authenticator.clone(),
                     callers: None,
                     has_own_limits: limits.is_some(),
+                    presentation: checked.card.presentation().clone(),
                 };
                 root.set_callers(checked, &self.server_callers)?;
                 (self.root, self.root_times) = (Some(Root::Named(Box::new(root))), times);
@@ -426,6 +429,12 @@ impl RunningAgents {
                 if own.is_some() && !root.has_own_limits {
                     tracing::warn!(agent = root.name, "the limits of the agent at the root need a restart");
                 }
+                if root.presentation != *agent.card.presentation() {
+                    tracing::warn!(
+                        agent = root.name,
+                        "`schemes`, `grpc` and `transports` in the card of the agent at the root need a restart"
+                    );
+                }
                 let limits = root.has_own_limits.then(|| own.unwrap_or_else(|| limits.clone()));
                 (agent.section.clone(), limits)
             }
@@ -462,6 +471,7 @@ fn put(
     if let Some(limits) = checked.limits(limits) {
         agent = agent.limits(limits);
     }
+    agent = checked.card.presentation().apply_to_agent(agent);
     agent = agent.service_options(move |options| times.apply(options));
     server.put(name, agent).map_err(|error| in_agent(name, Failure::new(error)))
 }
@@ -477,11 +487,18 @@ mod tests {
 
     use super::super::kinds::sections;
     use super::*;
+    use crate::config::SecretFiles;
 
     fn checked(settings: &str) -> CheckedAgent {
         let settings: crate::config::NamedAgent = serde_json::from_str(settings).unwrap();
         let section = sections(&settings).remove(0);
-        CheckedAgent { settings, section, card: CardOverrides::default(), callers: None }
+        CheckedAgent {
+            settings,
+            section,
+            card: CardOverrides::default(),
+            secrets: SecretFiles::default(),
+            callers: None,
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The tools of an MCP server.
 
+use std::path::{Path, PathBuf};
+
 use attache::core::Conversation;
 use attache_agents::mcp::Mcp;
 use futures::StreamExt;
@@ -54,6 +56,10 @@ impl AgentKind for McpKind {
     async fn build(mcp: config::Mcp, request: BuildRequest) -> Result<BuiltAgent, Failure> {
         let sampling = mcp.sampling.as_ref();
         let sampling =
+    fn secret_files(mcp: &config::Mcp) -> Vec<PathBuf> {
+        mcp.secret_files().map(Path::to_owned).collect()
+    }
+
             sampling.map(|model| model::without_tools(model, Conversation::default())).transpose()?;
         let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
         let (card, cards) = (agent.card(), agent.cards().boxed());

@@ -17,6 +17,7 @@ mod times;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache::client::AddressBook;
@@ -77,6 +78,11 @@ pub(super) trait AgentKind: 'static {
     /// How long its turns need at most.
     fn times(_settings: &Self::Settings) -> TurnTimes {
         TurnTimes::default()
+    }
+
+    /// The files with secrets that its settings name. A reload builds the agent anew if one of them has changed.
+    fn secret_files(_settings: &Self::Settings) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Builds an agent.
@@ -147,6 +153,12 @@ impl AgentSection {
         kind.map_or_else(TurnTimes::default, |kind| (kind.times)(self))
     }
 
+    /// The files with secrets that the settings name.
+    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
+        let kind = KINDS.iter().find(|kind| kind.name == self.kind);
+        kind.map_or_else(Vec::new, |kind| (kind.secret_files)(self))
+    }
+
     /// Checks the settings.
     pub(crate) fn check(&self, place: &Place<'_>) -> Result<(), Failure> {
         match KINDS.iter().find(|kind| kind.name == self.kind) {
@@ -167,6 +179,7 @@ pub(crate) struct RegisteredKind {
     of_named: fn(&NamedAgent) -> Option<AgentSection>,
     check: fn(&AgentSection, &Place<'_>) -> Result<(), Failure>,
     times: fn(&AgentSection) -> TurnTimes,
+    secret_files: fn(&AgentSection) -> Vec<PathBuf>,
     register: fn(&mut Kinds),
 }
 
@@ -182,6 +195,7 @@ impl RegisteredKind {
             of_named: |agent| K::of_named(agent).map(|settings| AgentSection::new(K::NAME, settings)),
             check: |section, place| K::check(section.settings()?, place),
             times: |section| section.settings().map_or_else(|_| TurnTimes::default(), K::times),
+            secret_files: |section| section.settings().map_or_else(|_| Vec::new(), K::secret_files),
             register: |kinds| {
                 kinds.register_with(K::NAME, |request: BuildRequest| async {
                     let settings = request.section.settings::<K::Settings>()?.clone();

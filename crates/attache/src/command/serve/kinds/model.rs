@@ -1,5 +1,6 @@
 //! A language model.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use attache::client::Address;
@@ -58,6 +59,10 @@ impl AgentKind for ModelKind {
 
     fn times(model: &config::Model) -> TurnTimes {
         TurnTimes::new(model.longest_waits(), Duration::ZERO)
+    }
+
+    fn secret_files(model: &config::Model) -> Vec<PathBuf> {
+        model.key_file.iter().cloned().collect()
     }
 
     async fn build(model: config::Model, request: BuildRequest) -> Result<BuiltAgent, Failure> {
