@@ -248,8 +248,15 @@ impl ResolvedSettings {
                 found.insert(value.to_owned());
             }
         }
-        // Files that flags name.
+        // Files and variables that flags name.
         for setting in &self.resolved {
+            if setting.key.rsplit('.').next() == Some(PASSED)
+                && let super::DisplayValue::List(names) = &setting.value
+            {
+                found.extend(
+                    names.iter().flat_map(|name| passed_variable(name, &|name| std::env::var(name).ok())),
+                );
+            }
             let is_secret = setting
                 .key
                 .strip_suffix("-file")
@@ -319,11 +326,17 @@ fn passed(names: &Node, environment: Environment<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for name in names {
         let Value::Text { text: name, .. } = &name.value else { continue };
-        let Some(value) = environment(name) else { continue };
-        found.extend(passwords_in(&value));
-        if sounds_secret(name) {
-            found.push(value);
-        }
+        found.extend(passed_variable(name, environment));
+    }
+    found
+}
+
+/// The secrets in one of the variables that a program gets.
+fn passed_variable(name: &str, environment: Environment<'_>) -> Vec<String> {
+    let Some(value) = environment(name) else { return Vec::new() };
+    let mut found: Vec<String> = passwords_in(&value).into_iter().collect();
+    if sounds_secret(name) {
+        found.push(value);
     }
     found
 }

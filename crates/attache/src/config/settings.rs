@@ -682,7 +682,10 @@ settings! {
         /// Environment variables for the program
         environment: BTreeMap<String, Masked>,
         /// Environment variables of the server that the program gets as well
-        pass_environment: Vec<String>,
+        #[flag(pass_env, value_name = "NAME")]
+        #[help = "An environment variable of the server that the coding agent, the program or the MCP server gets as well, such as \
+            the one with its key; may be repeated"]
+        pass_environment: Vec<String> as Vec<String>,
         /// The method of authentication that the program is told to use
         auth_method: Option<String>,
         /// Who decides when the program asks for permission; the caller, if this is not set

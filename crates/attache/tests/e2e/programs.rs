@@ -173,6 +173,24 @@ async fn no_zombie_is_left_after_many_turns() {
 }
 
 #[tokio::test]
+async fn a_program_gets_the_variables_that_a_flag_names_and_secrets_are_masked() {
+    let home = Home::new();
+    let program = home.file("agent.sh", "echo \"$GREETING.$OTHER.$SOME_API_KEY\"");
+    let program = format!("/bin/sh {program}");
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--program", &program];
+    let flags = ["--pass-env", "GREETING", "--pass-env", "SOME_API_KEY"];
+    let environment = [
+        ("ATTACHE_STORE", "memory:"),
+        ("GREETING", "hello"),
+        ("OTHER", "nothing"),
+        ("SOME_API_KEY", "a-secret-of-the-provider"),
+    ];
+    let (server, _) = Program::command_with(&[&arguments[..], &flags].concat(), &environment).await;
+    let answer = server.send("x", None).await;
+    assert_eq!(answer["task"]["artifacts"][0]["parts"][0]["text"], "hello..********\n", "{answer}");
+}
+
+#[tokio::test]
 async fn a_program_and_another_kind_of_agent_are_refused() {
     let home = Home::new();
     let both = home.run(&["serve", "--agent", "echo", "--program", "cat"]).await;

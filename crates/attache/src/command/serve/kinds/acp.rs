@@ -21,7 +21,8 @@ impl AgentKind for AcpKind {
 
     fn at_root(serve: &Serve, file: &config::Settings) -> Result<config::Acp, Failure> {
         let (command, workspace) = (serve.acp.acp.clone(), serve.acp.workspace.clone());
-        Ok(config::Acp { command, workspace, ..file.acp.clone() })
+        let pass_environment = serve.acp.pass_env.clone();
+        Ok(config::Acp { command, workspace, pass_environment, ..file.acp.clone() })
     }
 
     fn of_named(agent: &NamedAgent) -> Option<config::Acp> {

@@ -6,7 +6,9 @@ use attache::core::Conversation;
 use attache_agents::mcp::Mcp;
 use futures::StreamExt;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected, all, model};
+use super::{
+    AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected, all, model, passed_variables,
+};
 use crate::command::Failure;
 use crate::config::{self, NamedAgent};
 
@@ -24,7 +26,8 @@ impl AgentKind for McpKind {
     }
 
     fn at_root(serve: &Serve, file: &config::Settings) -> Result<config::Mcp, Failure> {
-        Ok(config::Mcp { command: serve.mcp.mcp.clone(), ..file.mcp.clone() })
+        let pass_environment = passed_variables(serve, file, &file.mcp.pass_environment);
+        Ok(config::Mcp { command: serve.mcp.mcp.clone(), pass_environment, ..file.mcp.clone() })
     }
 
     fn of_named(agent: &NamedAgent) -> Option<config::Mcp> {
@@ -53,13 +56,13 @@ impl AgentKind for McpKind {
         times.unwrap_or_default()
     }
 
-    async fn build(mcp: config::Mcp, request: BuildRequest) -> Result<BuiltAgent, Failure> {
-        let sampling = mcp.sampling.as_ref();
-        let sampling =
     fn secret_files(mcp: &config::Mcp) -> Vec<PathBuf> {
         mcp.secret_files().map(Path::to_owned).collect()
     }
 
+    async fn build(mcp: config::Mcp, request: BuildRequest) -> Result<BuiltAgent, Failure> {
+        let sampling = mcp.sampling.as_ref();
+        let sampling =
             sampling.map(|model| model::without_tools(model, Conversation::default())).transpose()?;
         let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
         let (card, cards) = (agent.card(), agent.cards().boxed());

@@ -298,6 +298,13 @@ impl BuildRequest {
     }
 }
 
+/// The variables of the server that an agent at the root gets: those of its own section, or else those of the flag. The flag is that of
+/// coding agents, whose section in the file does not count here.
+fn passed_variables(serve: &Serve, file: &config::Settings, own: &[String]) -> Vec<String> {
+    let flag = &serve.acp.pass_env;
+    if *flag == file.acp.pass_environment { own.to_vec() } else { flag.clone() }
+}
+
 /// The failures of several checks.
 fn all<const N: usize>(checks: [Result<(), Failure>; N]) -> Result<(), Failure> {
     let failures: Vec<_> = checks.into_iter().filter_map(Result::err).collect();

@@ -3,7 +3,7 @@
 use attache::prelude::*;
 use attache_agents::program::{Program, Protocol};
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, all};
+use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, all, passed_variables};
 use crate::command::Failure;
 use crate::config::{self, CommandLine, NamedAgent};
 
@@ -22,7 +22,9 @@ impl AgentKind for ProgramKind {
         // The flag is that of coding agents, whose section in the file does not count here.
         let flag = serve.acp.workspace.clone().filter(|path| file.acp.workspace.as_ref() != Some(path));
         let workspace = flag.or_else(|| file.program.workspace.clone());
-        Ok(config::Program { command: serve.program.program.clone(), workspace, ..file.program.clone() })
+        let pass_environment = passed_variables(serve, file, &file.program.pass_environment);
+        let command = serve.program.program.clone();
+        Ok(config::Program { command, workspace, pass_environment, ..file.program.clone() })
     }
 
     fn of_named(agent: &NamedAgent) -> Option<config::Program> {
