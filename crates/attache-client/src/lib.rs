@@ -77,7 +77,7 @@ pub use named_agents::ListedAgent;
 #[cfg(feature = "oauth")]
 pub use oauth::{
     FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth,
-    ResourceTokens, Revocation, TokenKey, TokenStore, TokenStoreError, Tokens,
+    RegisteredClient, ResourceTokens, Revocation, TokenKey, TokenStore, TokenStoreError, Tokens,
 };
 pub use options::{Backoff, ClientOptions, Pace};
 pub use origins::TrustedOrigins;

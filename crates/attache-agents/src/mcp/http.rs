@@ -20,7 +20,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::{Sse, SseStream};
 use url::Url;
 
-use super::login::{Login, bearer};
+use super::login::{Login, LoginPlace, bearer, login_place};
 use super::{McpError, McpOptions};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -81,13 +81,14 @@ impl Http {
             })?;
         }
         let headers = headers(options)?;
-        if !headers.is_empty() || options.oauth.is_some() {
+        if !headers.is_empty() || options.oauth.is_some() || options.login.is_some() {
             let mut address = url.clone();
             address.set_query(None);
             // This fails without TLS, unless the server is on this machine.
             address.as_str().parse::<Address>().map_err(|error| invalid(error.to_string()))?;
         }
-        let login = Login::new(options.oauth.as_ref(), url, !headers.is_empty(), options.policy.clone())
+        let (oauth, stored) = (options.oauth.as_ref(), options.login.as_ref());
+        let login = Login::new(oauth, stored, url, !headers.is_empty(), options.policy.clone())
             .map_err(|error| invalid(error.to_string()))?;
         let resolver = options
             .policy
@@ -102,6 +103,22 @@ impl Http {
         });
         let client = client.map_err(|error| invalid(error.to_string()))?;
         Ok(Self(Arc::new(Inner { client, headers, login, max_body, failure: Mutex::default() })))
+    }
+
+    /// Where callers of the server log in. Nothing, if it takes a request without credentials.
+    pub(super) async fn login_place(&self, url: &Url) -> Result<Option<LoginPlace>, HttpError> {
+        let initialize = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "attache", "version": env!("CARGO_PKG_VERSION")}}});
+        let request = self.0.client.post(url.clone()).header(ACCEPT, "application/json, text/event-stream");
+        let request = request.header(CONTENT_TYPE, "application/json").body(initialize.to_string());
+        let response = self.send_once(request, None).await?;
+        match response.status() {
+            StatusCode::UNAUTHORIZED => {}
+            status if status.is_success() => return Ok(None),
+            status => return Err(HttpError::Status(status.as_u16())),
+        }
+        Ok(Some(login_place(&self.0.client, url, response.headers()).await))
     }
 
     /// The last error.

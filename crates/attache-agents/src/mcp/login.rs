@@ -24,9 +24,40 @@ pub(super) enum Login {
 pub(super) struct OAuthLogin {
     tokens: ResourceTokens,
     url: Url,
+    /// Where the login is stored, if it is. Otherwise the server says where to log in.
+    stored: Option<LoginPlace>,
     current: Mutex<Option<Secret>>,
     /// Only one request at a time asks for a token.
     renewing: tokio::sync::Mutex<()>,
+}
+
+/// A login that is stored: the tokens of a person, or of a program, at an issuer.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StoredLogin {
+    /// The client, with the store that has its tokens.
+    pub oauth: OAuth,
+    /// The issuer of the tokens.
+    pub issuer: String,
+    /// The scopes that they were requested for.
+    pub scopes: Vec<String>,
+}
+
+impl StoredLogin {
+    /// A login at this issuer.
+    pub fn new(oauth: OAuth, issuer: impl Into<String>, scopes: Vec<String>) -> Self {
+        Self { oauth, issuer: issuer.into(), scopes }
+    }
+}
+
+/// Where callers of an MCP server log in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoginPlace {
+    /// The authorization server.
+    pub issuer: String,
+    /// The scopes that the MCP server asks for.
+    pub scopes: Vec<String>,
 }
 
 /// The metadata of a protected resource (RFC 9728).
@@ -40,16 +71,28 @@ struct ResourceMetadata {
 impl Login {
     pub(super) fn new(
         oauth: Option<&OAuth>,
+        stored: Option<&StoredLogin>,
         url: &Url,
         has_credentials: bool,
         policy: Option<attache_outbound::Policy>,
     ) -> Result<Self, ClientError> {
-        let Some(oauth) = oauth else { return Ok(Self::None { has_credentials }) };
+        let Some(oauth) = oauth.or(stored.map(|stored| &stored.oauth)) else {
+            return Ok(Self::None { has_credentials });
+        };
         let mut options = ClientOptions::default();
         options.policy = policy;
         let tokens = ResourceTokens::new(oauth.clone(), url.clone(), options)?;
-        let login =
-            OAuthLogin { tokens, url: url.clone(), current: Mutex::default(), renewing: Default::default() };
+        let stored = stored.map(|StoredLogin { issuer, scopes, .. }| LoginPlace {
+            issuer: issuer.clone(),
+            scopes: scopes.clone(),
+        });
+        let login = OAuthLogin {
+            tokens,
+            url: url.clone(),
+            stored,
+            current: Mutex::default(),
+            renewing: Default::default(),
+        };
         Ok(Self::OAuth(Box::new(login)))
     }
 
@@ -93,14 +136,10 @@ impl OAuthLogin {
         if let Some(current) = current.filter(|current| Some(current) != refused) {
             return Ok(current);
         }
-        let challenge = Challenge::read(challenge);
-        let metadata = self.metadata(client, &challenge).await;
-        let issuer = match metadata.authorization_servers.into_iter().next() {
-            Some(issuer) => issuer,
-            // Before there was metadata of resources, the MCP server was its own authorization server.
-            None => self.url.origin().ascii_serialization(),
+        let LoginPlace { issuer, scopes } = match &self.stored {
+            Some(stored) => stored.clone(),
+            None => login_place(client, &self.url, challenge).await,
         };
-        let scopes = challenge.scopes.unwrap_or(metadata.scopes_supported);
         let token = self.tokens.token(&issuer, &scopes, refused).await;
         let token = token.map_err(|error| HttpError::Login(error.to_string()))?;
         let token = token.ok_or_else(|| {
@@ -111,35 +150,47 @@ impl OAuthLogin {
         *self.current.lock() = Some(token.clone());
         Ok(token)
     }
+}
 
-    /// The metadata of the server: where it says, or at the well-known places. It must have the origin of the server.
-    async fn metadata(&self, client: &Client, challenge: &Challenge) -> ResourceMetadata {
-        let well_known = "/.well-known/oauth-protected-resource";
-        let path = self.url.path().trim_end_matches('/');
-        let usual = [format!("{well_known}{path}"), well_known.to_owned()];
-        let named = challenge.metadata.as_deref().and_then(|url| Url::parse(url).ok());
-        let usual = usual.iter().filter_map(|path| self.url.join(path).ok());
-        for url in named.into_iter().chain(usual) {
-            if url.origin() != self.url.origin() {
-                tracing::warn!(target: "attache::mcp", %url, "the metadata of an MCP server is at another origin and is not used");
-                continue;
-            }
-            let Ok(response) = client.get(url).header("accept", "application/json").send().await else {
-                continue;
-            };
-            if !response.status().is_success() {
-                continue;
-            }
-            let Ok(body) = read_body(response, MAX_METADATA).await else { continue };
-            match serde_json::from_slice(&body) {
-                Ok(metadata) => return metadata,
-                Err(error) => {
-                    tracing::warn!(target: "attache::mcp", %error, "the metadata of an MCP server is invalid");
-                }
+/// Where callers log in, according to the response to a request without credentials, and to the metadata of the server.
+pub(super) async fn login_place(client: &Client, url: &Url, challenge: &HeaderMap) -> LoginPlace {
+    let challenge = Challenge::read(challenge);
+    let metadata = metadata(client, url, &challenge).await;
+    let issuer = match metadata.authorization_servers.into_iter().next() {
+        Some(issuer) => issuer,
+        // Before there was metadata of resources, the MCP server was its own authorization server.
+        None => url.origin().ascii_serialization(),
+    };
+    LoginPlace { issuer, scopes: challenge.scopes.unwrap_or(metadata.scopes_supported) }
+}
+
+/// The metadata of the server: where it says, or at the well-known places. It must have the origin of the server.
+async fn metadata(client: &Client, server: &Url, challenge: &Challenge) -> ResourceMetadata {
+    let well_known = "/.well-known/oauth-protected-resource";
+    let path = server.path().trim_end_matches('/');
+    let usual = [format!("{well_known}{path}"), well_known.to_owned()];
+    let named = challenge.metadata.as_deref().and_then(|url| Url::parse(url).ok());
+    let usual = usual.iter().filter_map(|path| server.join(path).ok());
+    for url in named.into_iter().chain(usual) {
+        if url.origin() != server.origin() {
+            tracing::warn!(target: "attache::mcp", %url, "the metadata of an MCP server is at another origin and is not used");
+            continue;
+        }
+        let Ok(response) = client.get(url).header("accept", "application/json").send().await else {
+            continue;
+        };
+        if !response.status().is_success() {
+            continue;
+        }
+        let Ok(body) = read_body(response, MAX_METADATA).await else { continue };
+        match serde_json::from_slice(&body) {
+            Ok(metadata) => return metadata,
+            Err(error) => {
+                tracing::warn!(target: "attache::mcp", %error, "the metadata of an MCP server is invalid");
             }
         }
-        ResourceMetadata::default()
     }
+    ResourceMetadata::default()
 }
 
 /// What the server wants, from its `WWW-Authenticate` header.

@@ -38,11 +38,13 @@ use tokio::sync::{Semaphore, watch};
 
 pub use self::content::ToolOutput;
 pub use self::error::{CallError, McpError};
+pub use self::login::{LoginPlace, StoredLogin};
 pub use self::options::{McpOptions, McpServer};
 pub use self::tools::ToolInfo;
 
 use self::agent::{AskedCall, OpenQuestion};
 use self::connection::{Catalog, Connection};
+use self::http::Http;
 use crate::model::Tool;
 use crate::waiting::Waiting;
 
@@ -76,6 +78,20 @@ struct Connections {
 type Opening = BoxFuture<'static, Result<Arc<Connection>, Arc<McpError>>>;
 
 impl Mcp {
+    /// Where callers of a server with a URL log in. Nothing, if it takes requests without credentials, or if it is a program.
+    pub async fn login_place(options: McpOptions) -> Result<Option<LoginPlace>, McpError> {
+        options.check()?;
+        let McpServer::Url(url) = &options.server else { return Ok(None) };
+        let http = Http::new(url, &options, 0)?;
+        let found = tokio::time::timeout(options.start_timeout, http.login_place(url)).await;
+        let why = match found {
+            Ok(Ok(place)) => return Ok(place),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it did not respond within {} s", options.start_timeout.as_secs_f64()),
+        };
+        Err(McpError::Connect { server: options.server.to_string(), why })
+    }
+
     /// Starts the server or connects to it, and lists its tools.
     pub async fn connect(options: McpOptions) -> Result<Self, McpError> {
         options.check()?;

@@ -9,7 +9,7 @@ use attache_client::{OAuth, Secret};
 use attache_outbound::Policy;
 use url::Url;
 
-use super::McpError;
+use super::{McpError, StoredLogin};
 use crate::model::Model;
 
 /// Where an MCP server is.
@@ -88,6 +88,8 @@ pub struct McpOptions {
     pub headers: BTreeMap<String, Secret>,
     /// The OAuth client for a URL. It requests tokens with its secret, or uses those of its token store, when the server asks for a login.
     pub oauth: Option<OAuth>,
+    /// A stored login for a URL. Its tokens are used and renewed when the server asks for a login.
+    pub login: Option<StoredLogin>,
     /// Which addresses may be called. Any address unless set, because the operator chose the URL.
     pub policy: Option<Policy>,
 
@@ -125,6 +127,7 @@ impl McpOptions {
             token: None,
             headers: BTreeMap::new(),
             oauth: None,
+            login: None,
             policy: None,
             roots: Vec::new(),
             sampling: None,
@@ -153,11 +156,17 @@ impl McpOptions {
                 invalid("the command of the MCP server is empty")
             }
             McpServer::Program(_)
-                if self.token.is_some() || self.oauth.is_some() || !self.headers.is_empty() =>
+                if self.token.is_some()
+                    || self.oauth.is_some()
+                    || self.login.is_some()
+                    || !self.headers.is_empty() =>
             {
                 invalid(
                     "a token, headers and OAuth are for an MCP server with a URL; give a program its secrets as environment variables",
                 )
+            }
+            McpServer::Url(_) if self.oauth.is_some() && self.login.is_some() => {
+                invalid("an MCP server can have an OAuth client or a stored login, not both")
             }
             McpServer::Url(_) if self.token.is_some() && self.oauth.is_some() => {
                 invalid("an MCP server can have a token or an OAuth client, not both")

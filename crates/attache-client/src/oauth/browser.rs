@@ -53,9 +53,28 @@ fn random() -> Result<String, ClientError> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
+/// A port of this machine that the server redirects to.
+pub(super) struct RedirectPort {
+    listener: TcpListener,
+    /// The redirect URI.
+    pub(super) uri: String,
+}
+
+impl RedirectPort {
+    pub(super) async fn open() -> Result<Self, ClientError> {
+        let no_port = |error: std::io::Error| {
+            ClientError::Setup(format!("cannot open a local port for the redirect: {error}"))
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(no_port)?;
+        let uri = format!("http://{}{PATH}", listener.local_addr().map_err(no_port)?);
+        Ok(Self { listener, uri })
+    }
+}
+
 /// Lets a person log in, and returns the tokens.
 pub(super) async fn login(
     token_request: TokenRequest<'_>,
+    port: RedirectPort,
     agreed: &[Origin],
     show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
 ) -> Result<Tokens, ClientError> {
@@ -64,11 +83,7 @@ pub(super) async fn login(
         let why = "its metadata has no authorization endpoint".to_owned();
         return Err(LoginError::Unsupported(why).at(&server.name));
     };
-    let no_port = |error: std::io::Error| {
-        ClientError::Setup(format!("cannot open a local port for the redirect: {error}"))
-    };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(no_port)?;
-    let redirect = format!("http://{}{PATH}", listener.local_addr().map_err(no_port)?);
+    let RedirectPort { listener, uri: redirect } = port;
     let (verifier, state) = (CodeVerifier(random()?), random()?);
 
     let mut url = authorize.clone();
@@ -261,6 +276,7 @@ mod tests {
             authorize: Some(url),
             device: None,
             revoke: None,
+            registration: None,
             issuer: issuer.map(str::to_owned),
             sends_issuer,
             offline_access: false,

@@ -197,6 +197,8 @@ pub(super) struct Server {
     pub(super) authorize: Option<Url>,
     pub(super) device: Option<Url>,
     pub(super) revoke: Option<Url>,
+    /// Where clients register themselves.
+    pub(super) registration: Option<Url>,
     /// Its issuer, if its metadata states one.
     pub(super) issuer: Option<String>,
     /// Whether it sends its issuer with redirects.
@@ -215,6 +217,7 @@ struct ServerMetadata {
     authorization_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
     revocation_endpoint: Option<String>,
+    registration_endpoint: Option<String>,
     #[serde(default)]
     authorization_response_iss_parameter_supported: bool,
     #[serde(default)]
@@ -305,6 +308,7 @@ impl Server {
             authorize: optional(metadata.authorization_endpoint)?,
             device: optional(metadata.device_authorization_endpoint)?,
             revoke: optional(metadata.revocation_endpoint)?,
+            registration: optional(metadata.registration_endpoint)?,
             issuer: Some(metadata.issuer),
             sends_issuer: metadata.authorization_response_iss_parameter_supported,
             offline_access: metadata.scopes_supported.iter().any(|scope| scope == super::OFFLINE),
@@ -324,6 +328,7 @@ impl Server {
             device: optional(&endpoints.device)?,
             // A card cannot name this endpoint.
             revoke: None,
+            registration: None,
             issuer: None,
             sends_issuer: false,
             offline_access: false,

@@ -13,6 +13,7 @@ mod device;
 mod error;
 mod file;
 mod login_method;
+mod registration;
 mod resource;
 mod revoke;
 mod token_request;
@@ -25,10 +26,12 @@ use futures::future::{BoxFuture, FutureExt};
 use reqwest::Url;
 use url::Origin;
 
+use self::browser::RedirectPort;
 pub use self::error::LoginError;
 pub use self::file::FileTokens;
 use self::login_method::require_secure;
 pub use self::login_method::{Flow, LoginMethod};
+pub use self::registration::RegisteredClient;
 pub use self::resource::ResourceTokens;
 pub use self::revoke::Revocation;
 use self::token_request::{OAuthClient, TokenRequest};
@@ -173,6 +176,19 @@ impl OAuth {
         let http = &*transport.http;
         let key = self.key(login_method, &transport.agent.card_url);
         let server = login_method.resolve(http, &self.agreed).await?;
+        self.login_at(http, &server, key, flow, None, show).await
+    }
+
+    /// Logs in at a server, and stores the tokens. A browser is redirected to the port, if one is open already.
+    async fn login_at(
+        &self,
+        http: &Http,
+        server: &login_method::Server,
+        key: TokenKey,
+        flow: Flow,
+        port: Option<RedirectPort>,
+        show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
+    ) -> Result<TokenKey, ClientError> {
         let mut scopes = key.scopes.clone();
         if server.offline_access
             && flow != Flow::ClientCredentials
@@ -181,9 +197,15 @@ impl OAuth {
             scopes.push(OFFLINE.to_owned());
         }
         let scopes = scopes.join(" ");
-        let token_request = self.token_request(http, &server, &scopes);
+        let token_request = self.token_request(http, server, &scopes);
         let tokens = match flow {
-            Flow::Browser => browser::login(token_request, &self.agreed, show).await?,
+            Flow::Browser => {
+                let port = match port {
+                    Some(port) => port,
+                    None => RedirectPort::open().await?,
+                };
+                browser::login(token_request, port, &self.agreed, show).await?
+            }
             Flow::Device => device::login(token_request, show).await?,
             Flow::ClientCredentials if self.client.secret.is_none() => {
                 let why = "this flow requires a client secret, and there is none".to_owned();

@@ -11,7 +11,7 @@ use crate::peers::keep;
 use crate::provider::{Provider, absent, introspect};
 
 /// Runs a login, and opens the page that it names in a browser.
-async fn login(home: &Home, arguments: &[&str], consent: Consent) -> Ran {
+pub(crate) async fn login(home: &Home, arguments: &[&str], consent: Consent) -> Ran {
     let mut child = home.command(arguments).stderr(Stdio::piped()).spawn().expect("the command starts");
     let mut lines = BufReader::new(child.stderr.take().expect("it is ours")).lines();
     let mut stderr = String::new();
@@ -191,7 +191,7 @@ fn who_logs_out_while_the_server_is_gone_is_told_that_the_tokens_are_good() {
 }
 
 /// A member of the only tokens that are kept.
-fn kept(home: &Home, member: &str) -> String {
+pub(crate) fn kept(home: &Home, member: &str) -> String {
     let text = std::fs::read_to_string(home.path(".config/attache/tokens.json")).expect("it is there");
     let kept: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     kept["tokens"][0][member].as_str().expect("it is there").to_owned()

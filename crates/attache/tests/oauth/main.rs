@@ -9,6 +9,7 @@ mod command;
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]
 mod home;
 mod library;
+mod mcp;
 #[path = "../shared/peers.rs"]
 mod peers;
 mod provider;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::connect::{self, Agent, Tls, Trust, failed};
 use super::registry::{AgentKey, AgentRecord, Registry, StoredSecret, tokens};
-use super::{registry, show};
+use super::{mcp_login, registry, show};
 use crate::command::{Exit, Failure, Output, print, say};
 
 /// The environment variable with the secret of the client.
@@ -23,47 +23,52 @@ What comes of it is kept below the user's configuration directory, in files that
 forgets it. For example:
   attache login https://agent.example.com --client-id my-laptop
   attache login partner --client-id ci --client-secret-file secret.txt --client-credentials
+  attache login --mcp https://tools.example.com/mcp
   echo \"$TOKEN\" | attache login partner --token-stdin")]
 pub(crate) struct Login {
-    /// The agent: its URL, the URL of its card, or a name of `attache agents`
+    /// The agent: its URL, the URL of its card, or a name of `attache agents`; with `--mcp` the URL of an MCP server
     #[arg(value_name = "AGENT", value_parser = connect::address)]
-    agent: String,
+    pub(super) agent: String,
+
+    /// Log in to an MCP server, for `attache serve --mcp URL`
+    #[arg(long, conflicts_with_all = ["token_stdin", "api_key_stdin", "basic", "origins", "cert", "ca"])]
+    mcp: bool,
 
     /// What the authorization server knows this program by
     #[arg(long, value_name = "ID", env = "ATTACHE_CLIENT_ID")]
-    client_id: Option<String>,
+    pub(super) client_id: Option<String>,
 
     /// The file that the secret of this program is in; without it, what is in `ATTACHE_CLIENT_SECRET`
     #[arg(long, value_name = "PATH")]
-    client_secret_file: Option<PathBuf>,
+    pub(super) client_secret_file: Option<PathBuf>,
 
     /// Send the secret in the body of requests instead of a header
     #[arg(long)]
-    secret_in_body: bool,
+    pub(super) secret_in_body: bool,
 
     /// The authorization server that may be asked; without it you are asked whether the one on the card is right
     #[arg(long, value_name = "URL")]
-    server: Vec<String>,
+    pub(super) server: Vec<String>,
 
     /// A scope to ask for, besides those that the card asks for
     #[arg(long, value_name = "SCOPE")]
-    scope: Vec<String>,
+    pub(super) scope: Vec<String>,
 
     /// The resource to ask for, where the authorization server gives out tokens for several
     #[arg(long, value_name = "URI")]
-    resource: Option<String>,
+    pub(super) resource: Option<String>,
 
     /// Log in on another device, with a code
     #[arg(long, group = "way")]
-    device: bool,
+    pub(super) device: bool,
 
     /// Log in as a program, with its secret
     #[arg(long, group = "way")]
-    client_credentials: bool,
+    pub(super) client_credentials: bool,
 
     /// Only say which page to open
     #[arg(long, conflicts_with_all = ["device", "client_credentials"])]
-    no_browser: bool,
+    pub(super) no_browser: bool,
 
     /// Keep the token that is on standard input
     #[arg(long, group = "way")]
@@ -81,7 +86,7 @@ pub(crate) struct Login {
     trust: Trust,
 
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 
     #[command(flatten)]
     tls: Tls,
@@ -89,6 +94,9 @@ pub(crate) struct Login {
 
 impl Login {
     pub(crate) async fn run(self) -> Result<(), Failure> {
+        if self.mcp {
+            return mcp_login::login(self).await;
+        }
         let called = AgentKey::of(&self.agent)
             .ok_or_else(|| Failure::usage(format!("`{}` is not a URL", self.agent)))?;
         let known = connect::known(&self.agent)?;
@@ -246,35 +254,43 @@ fn agreed(
     mut login: registry::Login,
     before: Vec<String>,
 ) -> Result<registry::Login, Failure> {
-    let own = agent.client.card_origin();
-    let is_new = |server: &String| {
-        let mut known = login.servers.iter().chain(&before).filter_map(|known| url::Url::parse(known).ok());
-        *server != own && !known.any(|known| known.origin().ascii_serialization() == *server)
-    };
     let servers = offer.servers();
+    agree("the card", &agent.client.card_origin(), &servers, &[login.servers, before].concat())?;
+    login.servers = servers;
+    Ok(login)
+}
+
+/// Asks the user about the authorization servers that are neither known nor the server itself, which gets the token in any case. `who`
+/// names them.
+pub(super) fn agree(who: &str, own: &str, servers: &[String], known: &[String]) -> Result<(), Failure> {
+    let is_new = |server: &String| {
+        let mut known = known.iter().filter_map(|known| url::Url::parse(known).ok());
+        server != own && !known.any(|known| known.origin().ascii_serialization() == *server)
+    };
     let new: Vec<&String> = servers.iter().filter(|server| is_new(server)).collect();
     if !new.is_empty() {
         let named = new.iter().map(|server| show::line(server)).collect::<Vec<_>>().join(" and ");
         let hint = new.iter().map(|server| format!("--server {}", show::word(server))).collect::<Vec<_>>();
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(Failure::usage(format!(
-                "the card wants you to log in at {named}, which is another server"
+                "{who} wants you to log in at {named}, which is another server"
             ))
             .hint(format!("if that is right, say so with `{}`", hint.join(" "))));
         }
-        say(format_args!("The card wants you to log in at {named}. Is that right? [y/N]"));
+        let mut letters = who.chars();
+        let first = letters.next().map(|first| first.to_ascii_uppercase()).unwrap_or_default();
+        say(format_args!("{first}{} wants you to log in at {named}. Is that right? [y/N]", letters.as_str()));
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer).map_err(Failure::new)?;
         if !matches!(answer.trim(), "y" | "Y" | "yes") {
             return Err(Failure::new("not logged in").exit(Exit::Unauthorized));
         }
     }
-    login.servers = servers;
-    Ok(login)
+    Ok(())
 }
 
 /// Prints what the user has to do, and opens the browser if there is one.
-fn show_visit(visit: LoginPrompt<'_>, no_browser: bool) {
+pub(super) fn show_visit(visit: LoginPrompt<'_>, no_browser: bool) {
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = match visit {
@@ -299,7 +315,7 @@ fn has_display() -> bool {
     cfg!(not(target_os = "linux")) || set("DISPLAY") || set("WAYLAND_DISPLAY")
 }
 
-fn name_of(flow: Flow) -> &'static str {
+pub(super) fn name_of(flow: Flow) -> &'static str {
     match flow {
         Flow::Browser => "browser",
         Flow::Device => "device",
@@ -308,7 +324,7 @@ fn name_of(flow: Flow) -> &'static str {
     }
 }
 
-fn secret(file: Option<&Path>) -> Result<Option<StoredSecret>, Failure> {
+pub(super) fn secret(file: Option<&Path>) -> Result<Option<StoredSecret>, Failure> {
     let text = match file {
         None => std::env::var(CLIENT_SECRET_VARIABLE).ok(),
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {

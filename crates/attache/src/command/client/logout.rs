@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::connect::{address, known};
 use super::registry::{AgentKey, AgentRecord, Registry, tokens};
-use super::show;
+use super::{mcp_login, show};
 use crate::command::{Failure, Output, print, say};
 
 /// Whom to forget.
@@ -21,6 +21,10 @@ pub(crate) struct Logout {
     #[arg(value_name = "AGENT", value_parser = address)]
     agent: String,
 
+    /// Log out of an MCP server, by its URL
+    #[arg(long)]
+    mcp: bool,
+
     #[command(flatten)]
     output: Output,
 }
@@ -30,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Logout {
     pub(crate) async fn run(self) -> Result<(), Failure> {
+        if self.mcp {
+            return mcp_login::logout(&self.agent, &self.output).await;
+        }
         let before = known(&self.agent)?;
         let called = AgentKey::of(&self.agent)
             .ok_or_else(|| Failure::usage(format!("`{}` is not a URL", self.agent)))?;

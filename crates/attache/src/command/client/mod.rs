@@ -13,6 +13,7 @@ mod live;
 pub(crate) mod login;
 pub(crate) mod logout;
 mod markdown;
+mod mcp_login;
 mod redis;
 pub(crate) mod registry;
 pub(crate) mod send;
@@ -21,6 +22,7 @@ pub(crate) mod task;
 
 pub(crate) use self::connect::{AgentArgs, CONNECTION, TOKEN_VARIABLE};
 pub(crate) use self::login::CLIENT_SECRET_VARIABLE;
+pub(crate) use self::mcp_login::{hint as mcp_login_hint, stored as stored_mcp_login};
 pub(crate) use self::redis::REDIS_VARIABLE;
 use super::Failure;
 

@@ -132,6 +132,18 @@ impl Login {
     }
 }
 
+/// A login to an MCP server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct McpRecord {
+    /// The issuer of the tokens.
+    pub(crate) issuer: String,
+    /// The scopes that the MCP server asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scopes: Vec<String>,
+    pub(crate) login: Login,
+}
+
 /// The key of a record: the name of the agent or, without a name, its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AgentKey {
@@ -234,6 +246,9 @@ pub(crate) struct Registry {
     /// Agents without names, by origin.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     logins: BTreeMap<String, AgentRecord>,
+    /// Logins to MCP servers, by URL.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) mcp: BTreeMap<String, McpRecord>,
 }
 
 /// The path of the file.

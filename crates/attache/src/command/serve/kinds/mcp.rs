@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use attache::core::Conversation;
-use attache_agents::mcp::Mcp;
+use attache_agents::mcp::{Mcp, McpError, McpServer};
 use futures::StreamExt;
 
 use super::{
     AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected, all, model, passed_variables,
 };
 use crate::command::Failure;
+use crate::command::client::{mcp_login_hint, stored_mcp_login};
 use crate::config::{self, NamedAgent};
 
 pub(super) struct McpKind;
@@ -64,7 +65,22 @@ impl AgentKind for McpKind {
         let sampling = mcp.sampling.as_ref();
         let sampling =
             sampling.map(|model| model::without_tools(model, Conversation::default())).transpose()?;
-        let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
+        let mut options = mcp.options(sampling)?;
+        let url = if let McpServer::Url(url) = &options.server { Some(url.clone()) } else { None };
+        if let Some(url) = &url
+            && options.token.is_none()
+            && options.oauth.is_none()
+        {
+            options.login = stored_mcp_login(url)?;
+        }
+        let agent = Mcp::connect(options).await.map_err(|error| {
+            let needs_login = matches!(error, McpError::Login { .. });
+            let failure = Failure::new(error);
+            match url.filter(|_| needs_login) {
+                Some(url) => failure.hint(mcp_login_hint(&url)),
+                None => failure,
+            }
+        })?;
         let (card, cards) = (agent.card(), agent.cards().boxed());
         let built = BuiltAgent::with_updates(agent.clone(), card, cards, request.card);
         Ok(BuiltAgent { mcp: Some(agent), ..built })

@@ -40,6 +40,12 @@ server.listen(0, '127.0.0.1', () => {
       clientCredentials: { enabled: true },
       deviceFlow: { enabled: true },
       devInteractions: { enabled: true },
+      registration: { enabled: true },
+      resourceIndicators: {
+        enabled: true,
+        getResourceServerInfo: async () => ({ scope: 'ask', accessTokenFormat: 'opaque' }),
+        useGrantedResource: everybody,
+      },
       introspection: { enabled: true, allowedPolicy: everybody },
       revocation: { enabled: true, allowedPolicy: everybody },
     },
