@@ -7,6 +7,7 @@ use attache_core::{Agent, AgentError, AgentResult, Caller, Rights, Turn};
 use attache_protocol::{AgentCard, Content, Error, ErrorKind, Json, Message, Part};
 use futures::stream::{self, Stream};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 
 use crate::card::{self, CardDetails, CardOverrides};
@@ -18,6 +19,7 @@ use crate::input::{Scope, asking_function, left_out, message_payload, takes_mess
 use crate::metadata::MetadataCheck;
 use crate::missing::{self, Departed};
 use crate::outcome::{RunningCall, TimeLimit, failure};
+use crate::progress::RunningCalls;
 use crate::reply::{FunctionReply, progress};
 use crate::resolve::{Resolved, Unresolved, resolve};
 use crate::schema::Schemas;
@@ -77,6 +79,7 @@ struct Inner {
     departed: Departed,
     metadata: MetadataCheck,
     overrides: watch::Sender<Arc<CardOverrides>>,
+    running: RunningCalls,
 }
 
 impl Gateway {
@@ -110,6 +113,7 @@ impl Gateway {
             departed: Departed::default(),
             metadata: MetadataCheck::default(),
             overrides: watch::Sender::default(),
+            running: RunningCalls::default(),
         }))
     }
 
@@ -120,8 +124,17 @@ impl Gateway {
 
     /// The card for a caller. If the caller's credentials set a tier, it has the functions of that tier.
     pub fn card_for(&self, rights: &Rights) -> AgentCard {
-        let Inner { updates, options, schemas, departed, metadata, overrides, functions: _, imports: _ } =
-            &*self.0;
+        let Inner {
+            updates,
+            options,
+            schemas,
+            departed,
+            metadata,
+            overrides,
+            functions: _,
+            imports: _,
+            running: _,
+        } = &*self.0;
         let catalog = updates.borrow().clone();
         departed.observe(catalog.as_ref());
         metadata.observe(catalog.as_ref());
@@ -144,6 +157,12 @@ impl Gateway {
             *current = Arc::new(overrides);
             changed
         });
+    }
+
+    /// Takes the progress that a running function reports: an object with the `taskId` of its task and a `text`, which becomes the
+    /// status message of the task. See [`PROGRESS_FUNCTION`](crate::PROGRESS_FUNCTION).
+    pub fn report_progress(&self, payload: &RawValue) -> Result<(), CallError> {
+        self.0.running.report(payload)
     }
 
     /// A new card each time that the functions change, or that members of the card are [replaced](Self::override_card).
@@ -294,18 +313,24 @@ impl Inner {
         turn.working("").await?;
         let streams = function.metadata_value("a2a.stream") == Some(&Value::Bool(true));
         let running = RunningCall::begin(turn, &function);
-        let (result, streamed) = tokio::select! {
-            biased;
-            // The result of a canceled call is dropped.
-            () = turn.cancelled() => return Ok(()),
-            result = async {
-                if streams {
-                    self.stream(turn, &function, &payload, hops).await
-                } else {
-                    Ok((self.call(turn, &function, &payload, hops).await, false))
-                }
-            } => result?,
+        let mut reports = self.running.begin(turn.task_id());
+        let mut work = std::pin::pin!(async {
+            if streams {
+                self.stream(turn, &function, &payload, hops).await
+            } else {
+                Ok::<_, AgentError>((self.call(turn, &function, &payload, hops).await, false))
+            }
+        });
+        let (result, streamed) = loop {
+            tokio::select! {
+                biased;
+                // The result of a canceled call is dropped.
+                () = turn.cancelled() => return Ok(()),
+                result = &mut work => break result?,
+                progress = reports.next() => turn.working(progress).await?,
+            }
         };
+        drop(reports);
         running.end(result.as_ref().err());
         // The streamed artifact has the name of the function, so the result needs another name.
         let name = if streamed { "result" } else { &*function.id };

@@ -23,6 +23,7 @@ mod input;
 mod metadata;
 mod missing;
 mod outcome;
+mod progress;
 mod reply;
 mod resolve;
 mod schema;
@@ -47,5 +48,6 @@ pub use functions::{
 pub use gateway::{Gateway, GatewayOptions};
 pub use hops::HOPS_EXTENSION;
 pub use imports::ImportedFunctions;
+pub use progress::PROGRESS_FUNCTION;
 pub use schema::Schemas;
 pub use state_store::StateStore;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use attache_agents::delegation::{Access, Api, serve_api_through};
+use attache_agents::register_progress;
 use attache_agents::remote::{RemoteOptions, import};
 use attache_iii::worker::{Worker, WorkerError, WorkerOptions};
 use attache_iii::{Gateway, serve_through};
@@ -41,6 +42,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let imports = import(worker.clone(), arguments.connect.clone(), remote);
     let settings = arguments.gateway.options(arguments.base_url.as_deref());
     let gateway = Gateway::with_imports(Arc::new(worker.clone()), settings, imports);
+    let _progress = register_progress(&worker, &gateway);
     let delegation =
         arguments.delegation.start(store.clone(), credentials, card_trust).map_err(Failure::new)?;
     let server = Server::new(gateway.clone())

@@ -1,9 +1,13 @@
 //! The functions of an engine as skills: the documents' smoke path, on the sample functions of `serve --demo`.
 
+use attache_iii::FunctionCall;
+use attache_iii::wire::RegisterFunction;
+use attache_iii::worker::{Invocation, Worker, WorkerOptions};
 use futures::SinkExt;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use crate::support::Program;
+use crate::support::{Program, until};
 
 const DEMO: [&str; 6] = ["serve", "--demo", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
 
@@ -181,4 +185,61 @@ async fn a_body_that_is_too_large_is_refused_and_nobody_else_disturbed() {
     }
     let answer = rpc(&program, "message/send", text("pricing::quote {\"sku\": \"A-1\"}")).await;
     assert_eq!(answer["result"]["task"]["status"]["state"], "completed");
+}
+
+/// A call that reports progress.
+fn progress(report: &serde_json::value::RawValue) -> FunctionCall<'_> {
+    let timeout = std::time::Duration::from_secs(10);
+    FunctionCall { function: "a2a::progress", payload: report, timeout, trace_parent: None }
+}
+
+#[tokio::test]
+async fn a_function_reports_progress_while_it_runs() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
+    let arguments = [&arguments[..], &["--default-function", "work::do"]].concat();
+    let (program, said) = Program::command(&arguments).await;
+    let engine =
+        said.lines().find_map(|line| line.trim().strip_prefix("workers ")).expect("workers can join");
+    let worker = Worker::connect(WorkerOptions::new(engine.trim().to_owned())).expect("a worker");
+    let (calling, go_on) = (worker.clone(), std::sync::Arc::new(tokio::sync::Notify::new()));
+    let gate = go_on.clone();
+    let function = RegisterFunction {
+        id: "work::do".to_owned(),
+        metadata: Some(json!({"a2a.expose": true})),
+        ..RegisterFunction::default()
+    };
+    drop(worker.register(function, move |call: Invocation| {
+        let (worker, gate) = (calling.clone(), gate.clone());
+        async move {
+            let request: Value = call.read()?;
+            let report =
+                to_raw_value(&json!({"taskId": request["taskId"], "text": "half done"})).expect("JSON");
+            worker.call(progress(&report)).await?;
+            gate.notified().await;
+            Ok(to_raw_value(&json!("all done")).expect("JSON"))
+        }
+    }));
+    let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]});
+    let params = json!({"message": message, "configuration": {"returnImmediately": true}});
+    let mut task = Value::Null;
+    until("the function is there", async || {
+        task = program.call("SendMessage", params.clone()).await["task"].clone();
+        task["status"]["state"] != "TASK_STATE_FAILED"
+    })
+    .await;
+    until("the progress is seen", async || {
+        let now = program.call("GetTask", json!({"id": task["id"]})).await;
+        now["status"]["message"]["parts"][0]["text"] == "half done"
+    })
+    .await;
+    go_on.notify_one();
+    until("the task has ended", async || {
+        let now = program.call("GetTask", json!({"id": task["id"]})).await;
+        now["status"]["state"] == "TASK_STATE_COMPLETED"
+    })
+    .await;
+    // A report for a task that has ended is an error of the function that reports.
+    let report = to_raw_value(&json!({"taskId": task["id"], "text": "late"})).expect("JSON");
+    let late = worker.call(progress(&report)).await;
+    assert!(late.unwrap_err().to_string().contains("no function of this agent runs for the task"));
 }

@@ -10,7 +10,7 @@ use attache::server::auth::Authenticator;
 use attache::server::{AllowedOrigin, Cors, FallbackAccess, LocalAddress};
 use attache_agents::delegation::{Access, Api, Delegation};
 use attache_agents::remote::{RemoteOptions, import};
-use attache_agents::{AgentCredentials, DelegationArgs};
+use attache_agents::{AgentCredentials, DelegationArgs, register_progress};
 use attache_iii::engine::{
     Engine, EngineError, EngineListening, EngineOptions, HttpRoute, PublicOnly, Token,
 };
@@ -213,6 +213,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let agents = RunningAgents::start(context, parts.callers.clone(), named).await?;
     let listening = serve.listen(server, store, prepared, parts, agents).await?;
     let addresses = listening.local_addresses().map_err(Failure::new)?;
+    let _progress = register_progress(&engine, &gateway);
     let mut _offers = Vec::new();
     if let Some(delegation) = delegation {
         let hosts = serve.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
