@@ -30,6 +30,8 @@ mod models;
 mod pages;
 mod programs;
 mod removed_agents;
+#[cfg(target_os = "linux")]
+mod stopped_readers;
 mod store;
 mod support;
 #[cfg(unix)]
