@@ -38,4 +38,6 @@ mod support;
 mod terminal;
 mod triggers;
 #[cfg(unix)]
+mod unix_callers;
+#[cfg(unix)]
 mod work;
