@@ -21,7 +21,7 @@ pub(crate) mod task;
 
 pub(crate) use self::connect::{AgentArgs, CONNECTION, TOKEN_VARIABLE};
 pub(crate) use self::login::CLIENT_SECRET_VARIABLE;
-pub(crate) use self::redis::REDIS_VARIABLE;
+pub(crate) use self::redis::{REDIS_VARIABLE, redis_credentials};
 use super::Failure;
 
 /// How long a command that was the agent may take to end. It is killed before that.
