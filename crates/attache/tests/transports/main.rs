@@ -8,6 +8,7 @@ mod browser;
 #[path = "../shared/peers.rs"]
 #[expect(dead_code, reason = "other tests use all of it")]
 mod peers;
+mod snippets;
 
 use std::path::PathBuf;
 use std::process::Stdio;
