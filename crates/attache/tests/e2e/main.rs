@@ -4,6 +4,7 @@ mod agents;
 mod amplification;
 mod artifacts;
 mod audiences;
+mod beside;
 mod bombs;
 mod client;
 mod command;
