@@ -55,19 +55,33 @@ impl Language {
     }
 }
 
-/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped, and a line states
-/// why.
-fn provide_redis() {
-    if answers("redis-server") {
+/// Installs a Debian package if none of its programs is there. Without the rights for that, the tests that need it are skipped, and a line
+/// states why.
+fn provide(package: &str, programs: &[&str], hint: &str) {
+    if programs.iter().any(|program| answers(program)) {
         return;
     }
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"]);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    if let Err(error) = quietly(install) {
-        eprintln!(
-            "    redis-server is not installed: install its Debian package, or Redis 6.2 or later ({error})"
-        );
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        quietly(command)
+    };
+    let install = || apt(&["install", "--yes", "--quiet", "--no-install-recommends", package]);
+    // A fresh machine has no lists of packages.
+    let installed = install().or_else(|_| apt(&["update", "--quiet"]).and_then(|()| install()));
+    if let Err(error) = installed {
+        eprintln!("    {package} is not installed: {hint} ({error})");
+    }
+}
+
+/// Installs Chromium on Debian. Elsewhere, a package of this name can be an empty one that installs a snap.
+fn provide_chromium() {
+    let programs = ["chromium", "chromium-browser", "google-chrome"];
+    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if system.lines().any(|line| line == "ID=debian") {
+        provide("chromium", &programs, "install its Debian package, or Google Chrome");
+    } else if !programs.into_iter().any(answers) {
+        eprintln!("    chromium is not installed: install Chromium or Google Chrome");
     }
 }
 
@@ -234,7 +248,11 @@ impl Peers {
         let languages = [Language::Python, Language::Node, Language::Rust];
         let without: Vec<Language> = languages.into_iter().filter(|language| !language.is_here()).collect();
         if suites.contains(&Suite::Redis) {
-            provide_redis();
+            provide("redis-server", &["redis-server"], "install its Debian package, or Redis 6.2 or later");
+        }
+        // Its package has about 100 MB.
+        if suites.contains(&Suite::Transports) {
+            provide_chromium();
         }
         let wanted =
             SDKS.iter().filter(|sdk| suites.contains(&sdk.suite) && !without.contains(&sdk.language));

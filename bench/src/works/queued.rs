@@ -31,7 +31,7 @@ const KEPT: usize = 10_000;
 
 pub(super) async fn redis(harness: &mut Harness) -> Result<Vec<Row>> {
     let redis = RedisServer::start().await.context("starting redis-server")?;
-    let subject = harness.guarded_subject(&["--redis", &redis.url]).await?;
+    let subject = harness.guarded_subject(&["--redis", &redis.url]).await?.asleep();
     let _bare = harness.guarded_subject(&["--redis-echo", &redis.url]).await?;
     let plan = send_small(AT_ONCE);
     let (mut http, mut ours, mut bare) = (Vec::new(), Vec::new(), Vec::new());

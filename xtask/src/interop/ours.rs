@@ -1,7 +1,7 @@
 //! Our side of the tables for frameworks: the servers that their clients talk to, and the command that talks to their servers.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +40,21 @@ fn scratch() -> Result<PathBuf> {
 pub(super) struct Ours {
     urls: serde_json::Map<String, serde_json::Value>,
     _processes: Vec<Process>,
+    /// Where the Unix socket is.
+    _folder: tempfile::TempDir,
+}
+
+/// Starts a Redis server on a free port, if it is installed. Returns its URL.
+fn start_redis(folder: &Path) -> Result<Option<(Process, String)>> {
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let (host, port) = address.split_once(':').unwrap_or_default();
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", host, "--port", port, "--save", "", "--dir"]).arg(folder);
+    let Ok(mut process) = Process::start(command) else { return Ok(None) };
+    if !answers(&address) {
+        bail!("redis-server does not start: {}", process.said());
+    }
+    Ok(Some((process, format!("redis://{address}"))))
 }
 
 impl Ours {
@@ -60,12 +75,21 @@ impl Ours {
             Ok(())
         };
         let engine = format!("127.0.0.1:{}", free_port()?);
-        let rest = ["--store", "memory:", "--engine-listen", &engine];
+        // With the other transports of this machine, which must not confuse the clients. Standard input and output would need a program that
+        // holds them.
+        let folder = tempfile::tempdir().context("cannot make a folder")?;
+        let socket = format!("unix:{}", folder.path().join("demo.sock").display());
+        let redis = start_redis(folder.path())?;
+        let mut rest = vec!["--store", "memory:", "--engine-listen", &engine, "--listen", &socket];
+        if let Some((_, url)) = &redis {
+            rest.extend(["--redis", url]);
+        }
         start("demo", built().join("attache"), &["serve", "--demo", "--listen"], &rest)?;
         for (name, example) in EXAMPLES {
             start(name, built().join("examples").join(example), &[], &[])?;
         }
-        Ok(Self { urls, _processes: processes })
+        processes.extend(redis.map(|(process, _)| process));
+        Ok(Self { urls, _processes: processes, _folder: folder })
     }
 
     /// Where they are, as JSON for the clients.

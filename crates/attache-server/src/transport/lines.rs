@@ -21,7 +21,8 @@ use tokio::time::Instant;
 
 use super::exchange::{Channel, Frame, FrameKind};
 use super::idle::Member;
-use super::multiplex::{MAX_UNWRITTEN, Received, answer_all};
+use super::multiplex::{Received, answer_all};
+use super::outgoing::{Unwritten, outgoing};
 use crate::limits::load::{self, InFlight, Waiting};
 
 /// How much is read from a connection at once.
@@ -38,7 +39,7 @@ where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let (reader, writer) = tokio::io::split(stream);
-    let (lines, unwritten) = mpsc::channel(MAX_UNWRITTEN);
+    let (lines, unwritten) = outgoing(encode);
     let reader = LineReader::new(reader, channel);
     let received =
         stream::unfold(
@@ -48,7 +49,7 @@ where
     let mut writing = pin!(write(writer, unwritten));
     tokio::select! {
         biased;
-        () = answer_all(channel, Some(member), received, gone, lines, encode) => {}
+        () = answer_all(channel, Some(member), received, gone, lines) => {}
         // The client does not read any more: its requests and streams end. Tasks go on.
         () = &mut writing => return,
     }
@@ -76,12 +77,12 @@ fn encode(frame: Frame) -> Vec<u8> {
 }
 
 /// Writes lines until there are no more, or the client does not accept them. Lines that wait together are written together.
-async fn write(mut writer: impl AsyncWrite + Unpin, mut unwritten: mpsc::Receiver<Vec<u8>>) {
-    while let Some(mut lines) = unwritten.recv().await {
+async fn write(mut writer: impl AsyncWrite + Unpin, mut unwritten: mpsc::Receiver<Unwritten<Vec<u8>>>) {
+    while let Some(Unwritten { frame: mut lines, .. }) = unwritten.recv().await {
         while lines.len() < WRITE
             && let Ok(line) = unwritten.try_recv()
         {
-            lines.extend_from_slice(&line);
+            lines.extend_from_slice(&line.frame);
         }
         if writer.write_all(&lines).await.is_err() || writer.flush().await.is_err() {
             return;

@@ -6,6 +6,7 @@ pub(crate) mod idle;
 mod lines;
 mod listener;
 mod multiplex;
+mod outgoing;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod socket;

@@ -19,15 +19,13 @@ use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::exchange::{Answer, Channel, Frame};
+use super::exchange::{Answer, Channel};
 use super::idle::{Busy, Member};
+use super::outgoing::Outgoing;
 use super::yield_once;
-
-/// How many frames may wait to be written.
-pub(super) const MAX_UNWRITTEN: usize = 64;
 
 /// How many frames are written before further requests are processed, so that the client reads the first responses meanwhile.
 const WRITE_AT: usize = 16;
@@ -62,12 +60,11 @@ pub(super) async fn answer_all<F>(
     member: Option<&Member>,
     received: impl Stream<Item = Received>,
     gone: impl Future<Output = ()>,
-    frames: mpsc::Sender<F>,
-    encode: fn(Frame) -> F,
+    frames: Outgoing<F>,
 ) {
     let limit = usize::try_from(channel.http.options().streams_per_connection()).unwrap_or(usize::MAX);
     let activity = member.map(Member::activity);
-    let (streams, write_at) = (Streams::default(), WRITE_AT.min(frames.max_capacity()));
+    let streams = Streams::default();
     let mut received = pin!(received.fuse());
     let mut gone = pin!(gone);
     let mut closed = pin!(closing(member));
@@ -79,7 +76,7 @@ pub(super) async fn answer_all<F>(
             biased;
             // What is ready is finished before more is read. Requests that wait for something do not hold up reading.
             Some(()) = running.next(), if !running.is_empty() => {
-                if frames.max_capacity() - frames.capacity() >= write_at {
+                if frames.waiting() >= WRITE_AT {
                     yield_once().await;
                 }
                 continue;
@@ -112,7 +109,7 @@ pub(super) async fn answer_all<F>(
                         let (busy, frames) = (activity.as_ref().map(Busy::new), frames.clone());
                         let streams = &streams;
                         running.push(async move {
-                            write(channel.answer(&request).await, streams, &frames, encode).await;
+                            write(channel.answer(&request).await, streams, &frames).await;
                             drop(busy);
                         });
                         continue;
@@ -128,7 +125,7 @@ pub(super) async fn answer_all<F>(
             () = &mut gone, if !is_open => return,
         };
         tokio::select! {
-            () = write(error, &streams, &frames, encode) => is_open = !is_last,
+            () = write(error, &streams, &frames) => is_open = !is_last,
             // A client that does not read its errors holds up neither the end of the server nor another client.
             () = &mut closed => {
                 if member.is_some_and(Member::is_evicted) {
@@ -142,10 +139,10 @@ pub(super) async fn answer_all<F>(
 }
 
 /// Writes the frames of a response, until the client does not accept them any more or ends the stream.
-async fn write<F>(mut answer: Answer, streams: &Streams, frames: &mpsc::Sender<F>, encode: fn(Frame) -> F) {
+async fn write<F>(mut answer: Answer, streams: &Streams, frames: &Outgoing<F>) {
     let Some(open) = answer.stream_id().map(|id| streams.open(id)) else {
         while let Some(frame) = answer.next().await {
-            if frames.send(encode(frame)).await.is_err() {
+            if frames.send(frame).await.is_err() {
                 return;
             }
         }
@@ -155,7 +152,7 @@ async fn write<F>(mut answer: Answer, streams: &Streams, frames: &mpsc::Sender<F
     loop {
         let writing = async {
             let Some(frame) = answer.next().await else { return false };
-            frames.send(encode(frame)).await.is_ok()
+            frames.send(frame).await.is_ok()
         };
         tokio::select! {
             biased;
@@ -166,7 +163,7 @@ async fn write<F>(mut answer: Answer, streams: &Streams, frames: &mpsc::Sender<F
         }
     }
     if let Some(end) = answer.end() {
-        let _ = frames.send(encode(end)).await;
+        let _ = frames.send(end).await;
     }
 }
 
@@ -238,8 +235,11 @@ mod tests {
     use futures::stream;
     use http::HeaderMap;
 
-    use super::super::exchange::EstablishedCaller;
+    use futures::FutureExt;
+
+    use super::super::exchange::{EstablishedCaller, Frame, FrameKind};
     use super::super::idle::Connections;
+    use super::super::outgoing::outgoing;
     use super::*;
     use crate::limits::Origin;
     use crate::{Peer, Server};
@@ -264,18 +264,19 @@ mod tests {
         let connections = Connections::new(1, Duration::from_secs(60));
         let member = connections.join(None).unwrap();
         // There is no room for a frame, as if the client did not read.
-        let (frames, mut unread) = mpsc::channel(1);
-        frames.send(Vec::new()).await.unwrap();
+        let (frames, mut unread) = outgoing(|frame| frame.payload);
+        let filler = || Frame::new(Vec::new(), FrameKind::Response);
+        while frames.send(filler()).now_or_never().is_some() {}
         let received = stream::iter([Received::Broken(Error::new(ErrorKind::InvalidRequest, "wrong"))])
             .chain(stream::pending());
         let mut answering =
-            pin!(answer_all(&channel, Some(&member), received, std::future::pending(), frames, |frame| {
-                frame.payload
-            }));
+            pin!(answer_all(&channel, Some(&member), received, std::future::pending(), frames));
         assert!(futures::poll!(&mut answering).is_pending());
         let _other = connections.join(None).unwrap();
         answering.await;
-        assert_eq!(unread.try_recv(), Ok(Vec::new()));
+        while let Ok(unread) = unread.try_recv() {
+            assert_eq!(unread.frame, Vec::<u8>::new());
+        }
     }
 
     #[test]

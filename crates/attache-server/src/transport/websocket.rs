@@ -43,7 +43,8 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 use super::exchange::{Channel, EstablishedCaller, Frame, FrameKind, own_headers};
 use super::idle::Member;
-use super::multiplex::{MAX_UNWRITTEN, Received, answer_all, closing};
+use super::multiplex::{Received, answer_all, closing};
+use super::outgoing::{Outgoing, Unwritten, outgoing};
 use crate::http::body::Body;
 use crate::http::response::json_response;
 use crate::limits::Origin;
@@ -221,8 +222,8 @@ where
         }
         read(message)
     });
-    let (frames, unwritten) = mpsc::channel(MAX_UNWRITTEN);
-    let pings = frames.downgrade();
+    let (frames, unwritten) = outgoing(encode);
+    let pings = frames.others();
     let watching = async {
         let mut ticks = tokio::time::interval(options.heartbeat);
         ticks.tick().await;
@@ -233,14 +234,13 @@ where
             if is_silent || is_orphan || arrived.is_slow(options.body_timeout) {
                 return;
             }
-            // A client that does not read gets no ping.
-            let _ = pings.upgrade().map(|frames| frames.try_send(Message::Ping(Bytes::new())));
+            pings.try_send(Message::Ping(Bytes::new()));
         }
     };
     let answering = async {
         if let Some(first) = authenticate(&mut channel, &mut received, member, &frames).await {
             let received = stream::iter(first).chain(received);
-            answer_all(&channel, member, received, std::future::pending(), frames, encode).await;
+            answer_all(&channel, member, received, std::future::pending(), frames).await;
         }
     };
     let mut writing = pin!(write(sink, unwritten));
@@ -283,7 +283,7 @@ async fn authenticate(
     channel: &mut Channel,
     received: &mut (impl Stream<Item = Received> + Unpin),
     member: Option<&Member>,
-    frames: &mpsc::Sender<Message>,
+    frames: &Outgoing<Message>,
 ) -> Option<Option<Received>> {
     let first = loop {
         let next = tokio::select! {
@@ -309,7 +309,7 @@ async fn authenticate(
         Ok(()) => br#"{"jsonrpc":"2.0","id":null,"result":{}}"#.to_vec(),
         Err(error) => attache_protocol::jsonrpc::error_response(&Id::NULL, error),
     };
-    frames.send(encode(Frame::new(payload, FrameKind::Response))).await.ok()?;
+    frames.send(Frame::new(payload, FrameKind::Response)).await.ok()?;
     checked.ok().map(|()| None)
 }
 
@@ -340,15 +340,17 @@ fn encode(frame: Frame) -> Message {
 }
 
 /// Writes messages until there are no more, or the client does not accept them. Messages that wait together are written together.
-async fn write<S>(mut sink: SplitSink<WebSocketStream<S>, Message>, mut unwritten: mpsc::Receiver<Message>)
-where
+async fn write<S>(
+    mut sink: SplitSink<WebSocketStream<S>, Message>,
+    mut unwritten: mpsc::Receiver<Unwritten<Message>>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    while let Some(message) = unwritten.recv().await {
+    while let Some(Unwritten { frame: message, .. }) = unwritten.recv().await {
         if sink.feed(message).await.is_err() {
             return;
         }
-        while let Ok(message) = unwritten.try_recv() {
+        while let Ok(Unwritten { frame: message, .. }) = unwritten.try_recv() {
             if sink.feed(message).await.is_err() {
                 return;
             }

@@ -24,7 +24,7 @@ use clap_complete::Shell;
 
 pub(crate) use self::client::registry::PreferredBinding;
 use self::client::show;
-pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, REDIS_VARIABLE, TOKEN_VARIABLE};
+pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, REDIS_VARIABLE, TOKEN_VARIABLE, redis_credentials};
 pub(crate) use self::serve::{AgentName, AgentSection, MODEL_KEY_VARIABLE, Place, sections};
 use self::store_location::SettingsFile;
 

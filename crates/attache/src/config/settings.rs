@@ -48,6 +48,8 @@ settings! {
         /// Answer on standard input and output, for the process that starts the server
         #[flag(stdio)]
         #[help = "Answer on standard input and output, for the process that starts the server; without `--listen`, nowhere else"]
+        #[more_help = "Without `--listen`, `--redis` and `--store`, tasks are kept in memory: several such servers run at once, and one \
+            file of tasks is for one process."]
         stdio: bool,
         /// The URL that the card advertises, if clients reach the server under another one
         #[flag(base_url, value_name = "URL")]

@@ -4,6 +4,7 @@ mod agents;
 mod amplification;
 mod artifacts;
 mod audiences;
+mod beside;
 mod bombs;
 mod client;
 mod command;
@@ -32,10 +33,14 @@ mod pages;
 mod programs;
 mod removed_agents;
 mod router_faults;
+#[cfg(target_os = "linux")]
+mod stopped_readers;
 mod store;
 mod support;
 #[cfg(unix)]
 mod terminal;
 mod triggers;
+#[cfg(unix)]
+mod unix_callers;
 #[cfg(unix)]
 mod work;

@@ -18,6 +18,11 @@ pub(crate) struct Program {
 pub(crate) struct Log(Lines<BufReader<ChildStderr>>);
 
 impl Log {
+    /// The lines that a program has not said yet.
+    pub(crate) fn of(lines: Lines<BufReader<ChildStderr>>) -> Self {
+        Self(lines)
+    }
+
     /// The next line with this in it.
     pub(crate) async fn line_with(&mut self, text: &str) -> String {
         let found = async {

@@ -71,7 +71,8 @@ async fn talk(row: &Row) -> Outcomes {
         (Grpc, Python1 | Node1) => GrpcAddress::HostPort,
         _ => GrpcAddress::Url,
     };
-    let server = agent::server().options(|options| options.grpc_address = address);
+    let (server, _transports) = agent::server_with_all_transports().await;
+    let server = server.options(|options| options.grpc_address = address);
     let server = server.listen().await.expect("a port is free");
     let url = format!("http://{}", server.address().expect("it has one"));
     let server = tokio::spawn(server.run_until(std::future::pending()));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::home::Home;
 use crate::requests::card;
-use crate::support::{Peer, Redis, Served, attache, has_redis, send, until};
+use crate::support::{Peer, Redis, Served, attache, command, has_redis, send, until};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -137,4 +137,34 @@ async fn a_redis_of_another_machine_needs_authentication_or_insecure() {
     let said = [shown.stdout, shown.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("192.0.2.1") && !said.contains("s3cret"), "{said}");
+}
+
+#[tokio::test]
+async fn the_access_control_lists_of_the_documentation_are_enough_and_less_is_explained() {
+    if !has_redis("access::the_access_control_lists_of_the_documentation_are_enough_and_less_is_explained") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let page = include_str!("../../../../docs/redis-streams.md");
+    let lists: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER ")).collect();
+    assert_eq!(lists.len(), 2, "one for clients and one for servers");
+    let weak = lists[1].replace("server on", "weak on").replace(" +rpush", "");
+    for list in [lists[0], lists[1], &weak] {
+        let list = list.replace("PASSWORD", "s3cret-of-redis");
+        let words: Vec<_> = list.split(' ').collect();
+        command("ACL").arg("SETUSER").arg(&words).exec_async(&mut connection).await.unwrap();
+    }
+    let url = |user: &str| redis.url().replace("//", &format!("//{user}:s3cret-of-redis@"));
+    let _served = Served::start(&["--agent", "echo", "--redis", &url("server")]).await;
+    let _other = Served::start(&["--agent", "echo", "--redis", &url("server")]).await;
+    let mut send = attache();
+    send.args(["send", &redis.agent(), "Hello"]).env("ATTACHE_REDIS_CREDENTIALS", url("client"));
+    let sent = send.output().await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&sent.stdout), "Hello\n", "{sent:?}");
+    let mut serve = attache();
+    serve.args(["serve", "--agent", "echo", "--listen", "127.0.0.1:0", "--redis", &url("weak")]);
+    let refused = serve.env("ATTACHE_STORE", "memory:").kill_on_drop(true).output().await.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("several servers need GET, SET"), "{said}");
 }

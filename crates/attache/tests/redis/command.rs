@@ -262,3 +262,33 @@ async fn a_proxy_connects_redis_with_other_transports_in_both_directions() {
     }
     proxy.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_gateway_reaches_its_agent_over_redis() {
+    if !has_redis("command::a_gateway_reaches_its_agent_over_redis") {
+        return;
+    }
+    let redis = Redis::start_with(&["--requirepass", "s3cret-of-redis"]).await;
+    let url = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port());
+    let mut agent = Served::start(&["--agent", "echo", "--redis", &url, "--log-requests", "true"]).await;
+    let environment = [("ATTACHE_REDIS_CREDENTIALS", url.as_str())];
+    let by_flag = ["--remote", &redis.agent()];
+    let home = Home::new();
+    let by_card = format!("remote: {{ url: '{}', prefer: [redis-streams] }}\n", agent.url);
+    let by_card = home.file("attache.yml", &by_card);
+    let mut gateway = Served::start_with(&by_flag, &environment).await;
+    for text in ["over Redis", "once more"] {
+        let (succeeded, said, error) = run(&["send", &gateway.url, text], &[]).await;
+        assert!(succeeded && said.contains(text), "{said}{error}");
+        agent.line_with("binding=\"redis\" operation=\"SendStreamingMessage\"").await;
+    }
+    assert!(!gateway.everything().iter().any(|line| line.contains("s3cret")), "{:?}", gateway.said);
+    // An address in a card gets no credentials, unless it is trusted.
+    let mut refused = attache();
+    refused.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--config", &by_card]);
+    let refused = refused.envs(environment).kill_on_drop(true);
+    let refused = soon("the end of the gateway", refused.output()).await.expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("is another origin"), "{said}");
+    assert!(!said.contains("s3cret"), "{said}");
+}

@@ -19,4 +19,5 @@ mod matrix;
 mod peers;
 mod python;
 mod requests;
+mod several;
 mod support;

@@ -1,21 +1,22 @@
 //! Clients that others wrote the libraries of, on the transports of the `attache` command: `websockets`, `grpcio`, a Python program over
 //! standard input and output, and Chromium.
 //!
-//! `cargo xtask test` installs the libraries; without that, these tests are skipped, and a line states why. So is the one
-//! with Chromium, where that is not installed.
+//! `cargo xtask test` installs the libraries, and Chromium on Debian; without that, these tests are skipped, and a line states why.
 #![cfg(unix)]
 
+mod browser;
 #[path = "../shared/peers.rs"]
 #[expect(dead_code, reason = "other tests use all of it")]
 mod peers;
+mod snippets;
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use crate::peers::{PATIENCE, Process, absent, home, keep};
@@ -86,74 +87,6 @@ fn a_python_program_does_everything_over_standard_input_and_output() {
     keep("stdio", absent("python"), async {
         let command = env!("CARGO_BIN_EXE_attache");
         python("stdio_client.py", &[command, "serve", "--agent", "echo", "--stdio"]).await;
-    });
-}
-
-fn chromium() -> Option<&'static str> {
-    ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        let mut command = std::process::Command::new(name);
-        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    })
-}
-
-/// Serves the page, and gives the port.
-async fn serve_page() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut head = [0; 4096];
-            let _ = stream.read(&mut head).await;
-            let page = std::fs::read_to_string(program("page.html")).unwrap();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                page.len()
-            );
-            let _ = stream.write_all((head + &page).as_bytes()).await;
-        }
-    });
-    port
-}
-
-/// What a page shows in the end.
-async fn shown(browser: &str, url: &str) -> String {
-    let profile = tempfile::tempdir().unwrap();
-    let mut command = Command::new(browser);
-    command
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"])
-        .args(["--disable-dev-shm-usage", "--virtual-time-budget=20000", "--timeout=20000"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(url)
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
-    let output = tokio::time::timeout(2 * PATIENCE, command.output()).await.expect("it ends").unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-#[test]
-fn a_page_in_chromium_follows_a_task_if_its_origin_is_allowed_and_its_token_is_right() {
-    let Some(browser) = chromium() else {
-        return keep("Chromium", Some("Chromium is not installed".to_owned()), async {});
-    };
-    keep("Chromium", None, async {
-        let (token, page) = ("a-token-for-the-page-in-the-tests", serve_page().await);
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("attache.yml");
-        let origin = format!("http://127.0.0.1:{page}");
-        let settings = format!(
-            "agent: echo\ncors: {{ origins: [\"{origin}\"] }}\nauth: {{ bearer: [{{ name: page, token: {token} }}] }}\n"
-        );
-        std::fs::write(&config, settings).unwrap();
-        let server = serve(&["--config", config.to_str().unwrap()]).await;
-        let port = server.address.rsplit(':').next().unwrap();
-        let dom = shown(browser, &format!("{origin}/#{port}:{token}")).await;
-        assert!(dom.contains("received "), "{dom}");
-        let dom = shown(browser, &format!("{origin}/#{port}:wrong")).await;
-        assert!(dom.contains("error -32050"), "{dom}");
-        // The same server under another name is another origin.
-        let dom = shown(browser, &format!("http://localhost:{page}/#{port}:{token}")).await;
-        assert!(dom.contains("refused"), "{dom}");
     });
 }
 

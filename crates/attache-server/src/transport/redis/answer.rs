@@ -4,33 +4,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_protocol::jsonrpc::{Call, Id, error_response};
-use attache_protocol::{Error, ErrorKind, Operation};
+use attache_protocol::{Error, ErrorKind};
 use attache_redis::field;
 use sha2::{Digest, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::members::{MemberId, Notes};
 use super::request::{Refused, ReplyTo, RequestEntry, Rules, parse};
+use super::route::{Route, Routed};
+use super::subject::Subject;
 use super::writer::{Response, Written};
 use super::{EntryId, Shared};
 use crate::transport::exchange::{Additions, Answer};
 
 /// What an entry occupies while it is processed.
 pub(super) struct Slot {
-    pub(super) _request: OwnedSemaphorePermit,
+    /// Nothing while it waits for another process.
+    pub(super) request: Option<OwnedSemaphorePermit>,
     pub(super) _memory: OwnedSemaphorePermit,
 }
 
-/// Answers one entry and acknowledges it. If the server stops before that, the entry stays for another process.
+/// Answers one entry and acknowledges it, or leaves it to another process. `visited` are the members that have had it. If the server stops
+/// before that, the entry stays for another process.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     id: &EntryId,
     mut fields: Vec<(Vec<u8>, Vec<u8>)>,
     slot: Slot,
+    visited: Vec<MemberId>,
 ) {
     match parse(&mut fields, &rules(shared)) {
         Ok(request) => {
             drop(fields);
-            answer_request(shared, id, request, slot).await;
+            answer_request(shared, id, request, slot, visited).await;
         }
         Err(Refused { reason, reply }) => {
             tracing::warn!(entry = %id, reason, "an entry was refused");
@@ -78,62 +84,74 @@ pub(super) async fn give_up(
     shared.writer.dead(id, reason, fields).await;
 }
 
-async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntry, slot: Slot) {
+async fn answer_request(
+    shared: &Arc<Shared>,
+    id: &EntryId,
+    request: RequestEntry,
+    mut slot: Slot,
+    visited: Vec<MemberId>,
+) {
     let RequestEntry { reply, payload, headers } = request;
+    let subject = Subject::read(&payload, &headers, shared.channel.http.options().max_headers);
+    let key = delivery_key(&shared.options.request_stream, id, &reply);
+    let mut route = Route::new(shared, id, subject, &key, visited);
+    let refuse = async |route: &Route<'_>, error: &Error| {
+        let body = error_response(&Call::peek_id(&payload), error);
+        let response = Response::last(&reply, body, Some(id.clone())).with(route.refusal());
+        let _ = shared.writer.respond(response).await;
+    };
+    match route.find(&mut slot).await {
+        Routed::Here => {}
+        Routed::Elsewhere => return,
+        Routed::Refused(error) => return refuse(&route, &error).await,
+    }
     let place = tokio::select! {
         biased;
-        place = place(shared, &payload) => place,
+        place = place(shared, &route.subject) => place,
         // Another process answers it.
         () = shared.stop.cancelled() => return,
     };
-    let additions = Additions {
-        delivery_key: Some(delivery_key(&shared.options.request_stream, id, &reply)),
-        streams: Some(shared.streams.clone()),
-    };
+    match route.begin(&mut slot).await {
+        Routed::Here => {}
+        Routed::Elsewhere => return,
+        Routed::Refused(error) => return refuse(&route, &error).await,
+    }
+    // The message would be refused now. Nothing of it has been processed.
+    if shared.stop.is_cancelled() {
+        return route.forget().await;
+    }
+    let additions = Additions { delivery_key: Some(key), streams: Some(shared.streams.clone()) };
     let mut answer = shared.channel.answer_with(&payload, &headers, additions).await;
     drop(payload);
     if answer.is_stream() {
         // A stream counts against the streams, no longer against the requests.
         drop((place, slot));
-        return write_events(shared, id, &reply, answer).await;
+        return write_events(&route, shared, id, &reply, answer).await;
     }
     let response = answer.next().await;
     // Another process answers what this one could not finish.
     if is_interrupted(shared, answer.failure()) {
         return;
     }
+    if answer.failure() == Some(ErrorKind::TaskNotFound) && route.pass_on().await {
+        return;
+    }
     match response {
         None => shared.writer.acknowledge(id).await,
         Some(frame) => {
-            let response = Response::last(&reply, frame.payload, Some(id.clone()));
+            let notes = route.notes(Some(&frame.payload), true);
+            let response = Response::last(&reply, frame.payload, Some(id.clone())).with(notes);
             let _ = shared.writer.respond(response).await;
         }
     }
 }
 
 /// Waits for a place among the sends, if the request is one. Other requests are processed also if there is none.
-async fn place(shared: &Shared, payload: &[u8]) -> Option<OwnedSemaphorePermit> {
-    if let Ok(permit) = shared.sends.clone().try_acquire_owned() {
-        return Some(permit);
-    }
-    // Parsed only here, because there are usually enough places for all.
-    let operation = Call::parse(payload).ok().and_then(|call| Operation::of_method(&call.method));
-    match operation {
-        Some(Operation::SendMessage | Operation::SendStreamingMessage) => {
-            shared.sends.clone().acquire_owned().await.ok()
-        }
-        Some(
-            Operation::GetTask
-            | Operation::ListTasks
-            | Operation::CancelTask
-            | Operation::SubscribeToTask
-            | Operation::CreateTaskPushNotificationConfig
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard,
-        )
-        | None => None,
+async fn place(shared: &Shared, subject: &Subject) -> Option<OwnedSemaphorePermit> {
+    match shared.sends.clone().try_acquire_owned() {
+        Ok(permit) => Some(permit),
+        Err(_) if subject.is_send() => shared.sends.clone().acquire_owned().await.ok(),
+        Err(_) => None,
     }
 }
 
@@ -159,7 +177,13 @@ fn delivery_key(stream: &str, id: &str, reply: &ReplyTo) -> String {
 /// Writes the events of a stream, and the response that ends it and acknowledges the request.
 ///
 /// The events that are ready together are written together. A client that is gone ends the stream; its task goes on.
-async fn write_events(shared: &Arc<Shared>, id: &EntryId, reply: &ReplyTo, mut answer: Answer) {
+async fn write_events(
+    route: &Route<'_>,
+    shared: &Arc<Shared>,
+    id: &EntryId,
+    reply: &ReplyTo,
+    mut answer: Answer,
+) {
     let heartbeat = shared.channel.http.options().heartbeat;
     let (mut index, mut silent) = (0, Duration::ZERO);
     let last = loop {
@@ -183,7 +207,10 @@ async fn write_events(shared: &Arc<Shared>, id: &EntryId, reply: &ReplyTo, mut a
         if frame.is_last() {
             break Some(frame);
         }
-        let written = shared.writer.send(Response::event(reply, frame.payload, frame.event, index)).await;
+        // The first event names the task.
+        let notes = if index == 0 { route.notes(Some(&frame.payload), false) } else { Notes::default() };
+        let event = Response::event(reply, frame.payload, frame.event, index).with(notes);
+        let written = shared.writer.send(event).await;
         index += 1;
         if !answer.has_next() && written.wait().await == Written::ClientIsGone {
             break answer.end();
@@ -194,7 +221,8 @@ async fn write_events(shared: &Arc<Shared>, id: &EntryId, reply: &ReplyTo, mut a
         return;
     }
     if let Some(frame) = last {
-        let _ = shared.writer.respond(Response::last(reply, frame.payload, Some(id.clone()))).await;
+        let response = Response::last(reply, frame.payload, Some(id.clone())).with(route.notes(None, true));
+        let _ = shared.writer.respond(response).await;
     }
 }
 

@@ -4,17 +4,25 @@
 //! - A request is acknowledged in the same transaction that writes its last response. Until then it stays in Redis.
 //! - A process refreshes its claim on the requests that it works on. If it ends, another process takes them over. A send that was taken
 //!   over has the same idempotency key, so its task is not run twice.
+//! - If the processes have a store each, a request is answered by the one that has its task, and a send that was taken over by the one that
+//!   has begun it.
 //! - A process reads only as many requests as it can process and has memory for. The others stay in Redis.
 //! - An entry that is no request goes to the dead stream with the reason. So does one whose reply stream is not allowed.
 //! - While Redis does not answer or is full, responses wait in memory, as many as there are requests in flight. They use the memory of requests,
 //!   and no requests are read.
 //!
-//! `reader` reads entries and takes them over, `request` parses them, `answer` answers them, and `writer` writes the responses.
+//! `reader` reads entries and takes them over, `request` parses them, `answer` answers them, and `writer` writes the responses. `subject` reads
+//! what a request is about, `route` decides which process answers it, `members` has the state of that in Redis, and `inbox` reads what other
+//! processes leave to this one.
 
 mod answer;
+mod inbox;
+mod members;
 mod options;
 mod reader;
 mod request;
+mod route;
+mod subject;
 mod writer;
 
 use std::collections::HashMap;
@@ -32,6 +40,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::members::Members;
 pub use self::options::RedisStreams;
 pub use self::request::{ParsedEntry, parse_entry};
 use self::writer::Writer;
@@ -70,6 +79,10 @@ struct Shared {
     /// Requests that may be in progress, and how many of them may send messages.
     requests: Arc<Semaphore>,
     sends: Arc<Semaphore>,
+    /// Requests that other processes have left to this one and that may be in progress.
+    left: Arc<Semaphore>,
+    /// The processes that share the requests. `None` if all of them answer alike, because they forward requests.
+    members: Option<Members>,
     /// KiB of entries and responses that may be in progress.
     memory: Arc<Semaphore>,
     memory_size: usize,
@@ -100,6 +113,8 @@ pub(crate) struct Running {
     shared: Arc<Shared>,
     reader: tokio::task::JoinHandle<()>,
     claims: tokio::task::JoinHandle<()>,
+    inbox: tokio::task::JoinHandle<()>,
+    shown: tokio::task::JoinHandle<()>,
     writer: tokio::task::JoinHandle<()>,
 }
 
@@ -111,6 +126,10 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     }
     let mut connection = connect(&options.url, CONNECT, ANSWER, None).await.map_err(io::Error::other)?;
     reader::create_group(&mut connection, &options).await.map_err(io::Error::other)?;
+    let members = match http.options().forwarder {
+        None => Some(Members::join(&options, http.dispatcher().service().store()).await?),
+        Some(_) => None,
+    };
     let max_entry = options.max_entry.unwrap_or(http.options().max_body.saturating_add(64 * 1024));
     let memory_size =
         (options.memory / 1024).saturating_add(max_entry / 1024 + 1).min(Semaphore::MAX_PERMITS);
@@ -139,6 +158,8 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
         running: Mutex::default(),
         requests: semaphore(options.in_flight.saturating_add(reserved)),
         sends: semaphore(options.in_flight),
+        left: semaphore(options.in_flight.saturating_add(reserved)),
+        members,
         memory,
         memory_size,
         streams: Quota { limiter: Arc::default(), limit: options.streams, max_wait: Duration::ZERO },
@@ -156,7 +177,9 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     let writer = tokio::spawn(writer::run(writer::Target::of(&shared), jobs));
     let reader = tokio::spawn(reader::run(shared.clone()));
     let claims = tokio::spawn(reader::keep_claims(shared.clone()));
-    Ok(Running { shared, reader, claims, writer })
+    let inbox = tokio::spawn(inbox::run(shared.clone()));
+    let shown = tokio::spawn(inbox::show(shared.clone()));
+    Ok(Running { shared, reader, claims, inbox, shown, writer })
 }
 
 fn semaphore(permits: usize) -> Arc<Semaphore> {
@@ -174,7 +197,7 @@ impl Running {
 
     /// Lets requests finish for some time, and gives the others back for another process.
     pub(crate) async fn finish(self, drain: Duration) {
-        let Self { shared, mut reader, claims, writer } = self;
+        let Self { shared, mut reader, claims, inbox, shown, writer } = self;
         shared.stop.cancel();
         if tokio::time::timeout(GIVE_BACK, &mut reader).await.is_err() {
             reader.abort();
@@ -193,8 +216,9 @@ impl Running {
                 Progress::Waiting | Progress::Lost => {}
             }
         }
-        claims.abort();
-        writer.abort();
+        for background in [claims, inbox, shown, writer] {
+            background.abort();
+        }
         match tokio::time::timeout(GIVE_BACK, shared.give_back()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "requests could not be given back to Redis"),
@@ -207,6 +231,11 @@ impl Shared {
     /// Lets other processes take over what this one has not finished, without waiting. Removes this process from the group if there is
     /// nothing left: with it, Redis would forget its entries.
     async fn give_back(&self) -> Result<(), RedisError> {
+        if let Some(members) = &self.members
+            && let Err(error) = members.leave().await
+        {
+            tracing::debug!(%error, "the other servers of the group could not be told that this one stops");
+        }
         let RedisStreams { request_stream, group, claim_after, .. } = &self.options;
         let mut connection = self.connect().await?;
         let mut pending = cmd("XPENDING");

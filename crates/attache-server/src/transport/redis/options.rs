@@ -135,6 +135,11 @@ impl RedisStreams {
         self.dead_stream.clone().unwrap_or_else(|| format!("{}:dead", self.request_stream))
     }
 
+    /// What the names begin with under which Redis has which process has what.
+    pub(super) fn members_prefix(&self) -> String {
+        format!("{}:{}", self.request_stream, self.group)
+    }
+
     /// A name that no other process has.
     pub(super) fn consumer_name(&self) -> String {
         let random = || format!("{}-{:012x}", std::process::id(), fastrand::u64(..1 << 48));
@@ -161,6 +166,13 @@ impl RedisStreams {
             if key.starts_with(&prefix) || *key == self.response_stream {
                 return Some(format!("`{name}` could be named as a reply stream: give it another name"));
             }
+        }
+        // Requests name reply streams.
+        let members = format!("{}:", self.members_prefix());
+        if members.starts_with(&prefix) || prefix.starts_with(&members) {
+            return Some(format!(
+                "`reply-prefix` is `{prefix}`, and the servers keep their own data below `{members}`"
+            ));
         }
         if dead == self.request_stream {
             return Some("`request-stream` and `dead-stream` are the same".to_owned());
@@ -242,6 +254,10 @@ mod tests {
         );
         assert!(flaw(|redis| redis.response_stream = redis.request_stream.clone()).contains("are the same"));
         assert!(flaw(|redis| redis.reply_prefix = Some(String::new())).contains("`reply-prefix` is empty"));
+        let own = |redis: &mut RedisStreams| {
+            redis.reply_prefix = Some("attache:a2a:requests:attache:task:".to_owned())
+        };
+        assert!(flaw(own).contains("keep their own data"));
         assert!(flaw(|redis| redis.in_flight = 0).contains("`in-flight` is 0"));
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::answer::{self, Slot};
+use super::members::MemberId;
 use super::{EntryId, MAX_PENDING, Progress, RedisStreams, Shared};
 
 /// How long Redis waits for a request before it says that there is none.
@@ -36,6 +37,9 @@ pub(super) async fn create_group(
 
 /// Reads requests until the server stops. Connects again whenever that is necessary.
 pub(super) async fn run(shared: Arc<Shared>) {
+    if let Some(members) = &shared.members {
+        members.wait_until_known(&shared.stop).await;
+    }
     let mut backoff = Backoff::default();
     loop {
         let error = match read(&shared, &mut backoff).await {
@@ -90,7 +94,7 @@ async fn read(shared: &Arc<Shared>, backoff: &mut Backoff) -> Result<(), RedisEr
 }
 
 /// The KiB that so many bytes occupy.
-fn kib(bytes: usize) -> usize {
+pub(super) fn kib(bytes: usize) -> usize {
     bytes / 1024 + 1
 }
 
@@ -296,7 +300,7 @@ impl Reader<'_> {
                 tracing::info!(entry = %registered.id, "another process has taken over a request that waited for memory");
                 continue;
             }
-            registered.process(fields, Slot { _request: permit, _memory: memory });
+            registered.process(fields, Slot { request: Some(permit), _memory: memory }, Vec::new());
         }
         Ok(true)
     }
@@ -315,14 +319,14 @@ impl Reader<'_> {
 }
 
 /// An entry in the list of those that are processed, until dropped.
-struct Registered {
+pub(super) struct Registered {
     shared: Arc<Shared>,
     id: EntryId,
 }
 
 impl Registered {
     /// Adds an entry to the list. `None` if it is there already.
-    fn new(shared: &Arc<Shared>, id: EntryId) -> Option<Self> {
+    pub(super) fn new(shared: &Arc<Shared>, id: EntryId) -> Option<Self> {
         match shared.running.lock().entry(id.clone()) {
             hash_map::Entry::Occupied(_) => None,
             hash_map::Entry::Vacant(place) => {
@@ -333,20 +337,20 @@ impl Registered {
     }
 
     /// Whether another process has taken the entry over.
-    fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         match self.shared.running.lock().get(&self.id) {
             Some(Progress::Waiting | Progress::Running(_)) => false,
             Some(Progress::Lost) | None => true,
         }
     }
 
-    /// Processes the entry in a task of its own.
-    fn process(self, fields: Vec<(Vec<u8>, Vec<u8>)>, slot: Slot) {
+    /// Processes the entry in a task of its own. `visited` are the members that have had it.
+    pub(super) fn process(self, fields: Vec<(Vec<u8>, Vec<u8>)>, slot: Slot, visited: Vec<MemberId>) {
         let (shared, id) = (self.shared.clone(), self.id.clone());
         // Locked until the task is in the list, so that it cannot remove itself before.
         let mut running = shared.running.lock();
         let task = shared.tasks.spawn(async move {
-            answer::answer(&self.shared, &self.id, fields, slot).await;
+            answer::answer(&self.shared, &self.id, fields, slot, visited).await;
         });
         running.insert(id, Progress::Running(task.abort_handle()));
     }

@@ -13,6 +13,7 @@ use attache_redis::{Backoff, Connection, Outage, RedisUrl, connect, field, is_tr
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use super::members::Notes;
 use super::request::ReplyTo;
 use super::{ANSWER, CONNECT, EntryId, Shared};
 
@@ -37,25 +38,56 @@ pub(super) struct Response {
     index: Option<u64>,
     /// The request to acknowledge.
     acknowledges: Option<EntryId>,
+    /// What else changes with it.
+    notes: Notes,
 }
 
 impl Response {
     /// The last response to a request.
     pub(super) fn last(reply: &ReplyTo, payload: Vec<u8>, acknowledges: Option<EntryId>) -> Self {
         let reply = reply.clone();
-        Self { reply, payload: Some(payload), is_last: true, event: None, index: None, acknowledges }
+        Self {
+            reply,
+            payload: Some(payload),
+            is_last: true,
+            event: None,
+            index: None,
+            acknowledges,
+            notes: Notes::default(),
+        }
+    }
+
+    /// The same with further changes in its transaction.
+    pub(super) fn with(self, notes: Notes) -> Self {
+        Self { notes, ..self }
     }
 
     /// An event of a stream.
     pub(super) fn event(reply: &ReplyTo, payload: Vec<u8>, event: Option<u64>, index: u64) -> Self {
         let (reply, index) = (reply.clone(), Some(index));
-        Self { reply, payload: Some(payload), is_last: false, event, index, acknowledges: None }
+        Self {
+            reply,
+            payload: Some(payload),
+            is_last: false,
+            event,
+            index,
+            acknowledges: None,
+            notes: Notes::default(),
+        }
     }
 
     /// An entry that only says that the server is there.
     pub(super) fn heartbeat(reply: &ReplyTo) -> Self {
         let reply = reply.clone();
-        Self { reply, payload: None, is_last: false, event: None, index: None, acknowledges: None }
+        Self {
+            reply,
+            payload: None,
+            is_last: false,
+            event: None,
+            index: None,
+            acknowledges: None,
+            notes: Notes::default(),
+        }
     }
 }
 
@@ -215,7 +247,7 @@ impl Target {
 
     /// Adds a response to a transaction. `expired` are the reply streams whose expiry is in it already.
     fn respond<'a>(&self, pipe: &mut Pipeline, response: &'a Response, expired: &mut Vec<&'a [u8]>) {
-        let Response { reply, payload, is_last, event, index, .. } = response;
+        let Response { reply, payload, is_last, event, index, notes, acknowledges: _ } = response;
         let add = pipe.cmd("XADD").arg(&*reply.stream);
         // The server never makes the stream of a client anew that has deleted it.
         if reply.is_live {
@@ -238,6 +270,7 @@ impl Target {
             pipe.cmd("PEXPIRE").arg(&*reply.stream).arg(self.expire_ms).ignore();
             expired.push(&reply.stream);
         }
+        notes.write(pipe);
     }
 
     /// Adds an entry of the dead stream to a transaction.

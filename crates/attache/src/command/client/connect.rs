@@ -188,7 +188,7 @@ impl AgentRecord {
         let commands = Commands::Allowed(CommandErrors::PassOn);
         let mut options = ClientOptions::default().commands(commands).roots(roots.into_iter().collect());
         options.identity = identity;
-        options.redis = super::redis::servers()?;
+        options.redis = super::redis::redis_credentials()?;
         Ok(options)
     }
 

@@ -23,7 +23,7 @@ pub(crate) mod task;
 pub(crate) use self::connect::{AgentArgs, CONNECTION, TOKEN_VARIABLE};
 pub(crate) use self::login::CLIENT_SECRET_VARIABLE;
 pub(crate) use self::mcp_login::{hint as mcp_login_hint, stored as stored_mcp_login};
-pub(crate) use self::redis::REDIS_VARIABLE;
+pub(crate) use self::redis::{REDIS_VARIABLE, redis_credentials};
 use super::Failure;
 
 /// How long a command that was the agent may take to end. It is killed before that.

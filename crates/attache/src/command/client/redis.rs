@@ -9,7 +9,7 @@ use super::Failure;
 pub(crate) const REDIS_VARIABLE: &str = "ATTACHE_REDIS_CREDENTIALS";
 
 /// The servers in the environment.
-pub(super) fn servers() -> Result<Vec<RedisUrl>, Failure> {
+pub(crate) fn redis_credentials() -> Result<Vec<RedisUrl>, Failure> {
     parse(&std::env::var(REDIS_VARIABLE).unwrap_or_default())
 }
 

@@ -28,6 +28,7 @@ use attache::server::{
     Cors, HttpService, Listening, PushOptions, RedisStreams, ServerError, ServerOptions, SigningKeys,
     SigningSecret, Tls, is_loopback_url,
 };
+use attache::store::StoreUrl;
 use attache_iii::secrets;
 use clap::Args;
 use tokio::sync::Mutex;
@@ -213,10 +214,19 @@ struct Parts {
 }
 
 impl Serve {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        let is_temporary = self.is_for_one_process();
+        if is_temporary {
+            self.store.store = Some(StoreUrl::memory());
+        }
         let prepared = self.prepare()?;
         let parts = self.parts(&prepared)?;
         let set_log_filter = self.log.start(prepared.filter.clone())?;
+        if is_temporary {
+            tracing::info!(
+                "tasks are kept in memory until the server ends: `--store sqlite:PATH` keeps them in a file"
+            );
+        }
         // Before the store is opened, which needs file descriptors as each connection does.
         if let Err(error) = attache::server::raise_file_limit() {
             tracing::warn!(%error, "the limit on open files could not be raised");
@@ -463,6 +473,15 @@ impl Serve {
             true => Vec::new(),
             false => self.server.listen.clone(),
         }
+    }
+
+    /// Whether only the process that starts the server can use it, and the store is not set. Several such servers can run at once, so none
+    /// of them opens the file that is the store by default: one process at a time can use it.
+    fn is_for_one_process(&self) -> bool {
+        self.server.stdio
+            && self.addresses().is_empty()
+            && self.redis.redis.is_none()
+            && self.store.store.is_none()
     }
 
     /// Whether the server uses TLS.

@@ -20,8 +20,10 @@ pub(super) async fn run(listening: Listening, idle: Option<Duration>) -> Result<
     let mut serving = pin!(listening.run_until(stop.clone().cancelled_owned()));
     let stopped = |error: std::io::Error| Failure::new(format!("the server stopped: {error}"));
     tokio::select! {
-        served = &mut serving => return served.map_err(stopped),
+        // A signal is handled from the first request on.
+        biased;
         () = stop_signal() => stop.cancel(),
+        served = &mut serving => return served.map_err(stopped),
         () = idle_for(idle, || http.in_progress()) => {
             tracing::info!("stopping: nothing was asked of the server for the time of `idle-shutdown`");
             stop.cancel();

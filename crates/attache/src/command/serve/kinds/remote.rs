@@ -7,7 +7,7 @@ use attache_agents::gateway::Gateway;
 use futures::StreamExt;
 
 use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected};
-use crate::command::Failure;
+use crate::command::{Failure, redis_credentials};
 use crate::config::{self, AgentUrl, NamedAgent};
 
 pub(super) struct RemoteKind;
@@ -49,7 +49,8 @@ impl AgentKind for RemoteKind {
     async fn build(remote: config::Remote, request: BuildRequest) -> Result<BuiltAgent, Failure> {
         let context = &request.context;
         let credentials = AgentCredentials::new(context.agents.clone(), config::AGENTS);
-        let options = remote.options(context.store.clone(), credentials, context.own_url.clone())?;
+        let mut options = remote.options(context.store.clone(), credentials, context.own_url.clone())?;
+        options.client.redis = redis_credentials()?;
         let agent = Gateway::connect(options).await.map_err(|error| {
             Failure::new(error).hint("check the address, or wait for the agent with `remote.wait: true`")
         })?;
