@@ -19,6 +19,8 @@ mod leases;
 mod listing;
 mod listing_model;
 mod permissions;
+#[cfg(unix)]
+mod permission_paths;
 mod push;
 mod recovery;
 mod resuming;
