@@ -68,7 +68,8 @@ async fn a_webhook_is_told_of_the_end_of_a_turn_with_its_token_and_credentials()
     let sent = server.rpc("SendMessage", params).await;
     let task = sent["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{sent}"));
     for (headers, body) in receiver.turn().await {
-        assert_eq!(headers["authorization"], "bearer callback-token");
+        // Receivers compare the scheme as text.
+        assert_eq!(headers["authorization"], "Bearer callback-token");
         assert_eq!(headers["x-a2a-notification-token"], "notification-token");
         assert!(body.to_string().contains(task), "{sent}: {body}");
         // States are delivered. The file and the tools of the turn are not.
