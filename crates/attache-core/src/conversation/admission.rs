@@ -156,6 +156,7 @@ impl Inner {
         let early = if self.contexts.contains(&key) { Some(seat()?) } else { None };
         let record = self.records.get(&key).await?;
         if record.as_ref().is_some_and(|record| record.closed.is_some()) {
+            self.contexts.close(&key);
             return Err(Refusal::Error(closed(context)));
         }
         let named =
@@ -186,6 +187,7 @@ impl Inner {
         let record = record.await?;
         // The operator may have closed the context meanwhile.
         if record.closed.is_some() {
+            self.contexts.close(&key);
             return Err(Refusal::Error(closed(context)));
         }
         // Another message may have bound the context meanwhile.

@@ -5,6 +5,7 @@ mod support;
 mod admission;
 mod agents;
 mod cancel;
+mod closed_contexts;
 mod compatible;
 mod concurrency;
 mod context_model;
@@ -18,9 +19,9 @@ mod keys;
 mod leases;
 mod listing;
 mod listing_model;
-mod permissions;
 #[cfg(unix)]
 mod permission_paths;
+mod permissions;
 mod push;
 mod recovery;
 mod resuming;
