@@ -13,6 +13,7 @@ mod live;
 pub(crate) mod login;
 pub(crate) mod logout;
 mod markdown;
+mod permission;
 mod redis;
 pub(crate) mod registry;
 pub(crate) mod send;
