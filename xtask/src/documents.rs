@@ -124,17 +124,19 @@ fn tests_in(page: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_test_that_the_page_on_security_names_exists() {
-    let page = read("docs/security.md");
+fn every_test_that_the_documents_name_exists() {
     let mut code = String::new();
     ["crates", "fuzz/tests"].iter().for_each(|folder| read_code(&run::root().join(folder), &mut code));
-    let tests = tests_in(&page);
-    assert!(tests.len() > 50, "{tests:?}");
     // A macro makes some of them, from a name and a description.
     let exists =
         |name: &str| code.contains(&format!("fn {name}(")) || code.contains(&format!("    {name}: \""));
-    let missing: Vec<_> = tests.into_iter().filter(|name| !exists(name)).collect();
-    assert!(missing.is_empty(), "`docs/security.md` names tests that do not exist: {missing:#?}");
+    for (page, at_least) in [("docs/security.md", 50), ("docs/iac-code.md", 40)] {
+        let text = read(page);
+        let tests = tests_in(&text);
+        assert!(tests.len() > at_least, "{page}: {tests:?}");
+        let missing: Vec<_> = tests.into_iter().filter(|name| !exists(name)).collect();
+        assert!(missing.is_empty(), "`{page}` names tests that do not exist: {missing:#?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The agent, the callers that wait for the turn, and requests that cancel it share this state.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::conversation::{ContextAdmission, EndState};
 use crate::part_writer::store_large_parts;
-use crate::permission::Denial;
+use crate::permission::{Denial, Roots};
 use crate::redaction::{FileRedaction, TurnRedaction, WORKSPACE};
 use crate::report::ToolFiles;
 use crate::service::Inner as Service;
@@ -211,11 +211,11 @@ impl TurnState {
         }
     }
 
-    /// The paths of the workspace, as far as they are known.
-    pub(crate) fn workspace_roots(&self) -> Vec<PathBuf> {
+    /// The names of the workspace, as far as they are known.
+    pub(crate) fn workspace_roots(&self) -> Roots {
         match &self.place {
             ContextAdmission::Admitted(place) => place.roots(),
-            ContextAdmission::None | ContextAdmission::Refused(_) => Vec::new(),
+            ContextAdmission::None | ContextAdmission::Refused(_) => Roots::default(),
         }
     }
 

@@ -97,3 +97,13 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]
 struct TestingPage;
+
+/// So are those on the page about reports and permissions.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/reports.md")]
+struct ReportsPage;
+
+/// So are those on the page about conversations.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/conversations.md")]
+struct ConversationsPage;

@@ -32,6 +32,9 @@ const SILENT: &str = "the model stopped replying";
 /// The caller reads this if there is no connection to the endpoint.
 const UNREACHABLE: &str = "the model cannot be reached: try again later";
 
+/// What the caller learns if the key is missing or wrong. What the endpoint said is in the log: it may quote the key.
+const UNAUTHORIZED: &str = "the model endpoint did not accept the credentials of this server";
+
 /// The endpoint of a model.
 #[derive(Clone)]
 pub(super) struct Endpoint {
@@ -133,6 +136,7 @@ impl Endpoint {
         }
         let error = match status {
             StatusCode::TOO_MANY_REQUESTS => AgentError::public("the model is overloaded: try again later"),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AgentError::public(UNAUTHORIZED),
             _ => {
                 let excerpt: String = body.chars().take(EXCERPT).collect();
                 AgentError::from(format!("the model endpoint responded with {status}: {excerpt}"))

@@ -300,8 +300,9 @@ async fn handle<'a>(
         Event::Plan { steps } => turn.report(Report::plan(steps.into_iter().map(StepEvent::step))).await?,
         Event::Diff(diff) => turn.report(Report::diffs([diff.diff()])).await?,
         Event::Permission(event) => {
-            let request = match &process.directory {
-                Some(directory) => event.request().relative_to(directory),
+            let request = match &process.own_directory {
+                // The paths are not about the workspace.
+                Some(directory) => event.request().in_directory(directory),
                 None => event.request(),
             };
             let answer = match turn.permission(&request, PermissionAction::Ask) {

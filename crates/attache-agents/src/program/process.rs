@@ -39,6 +39,8 @@ pub(super) struct Process {
     pub(super) files: Files,
     /// Where the program was started. The directory of the server, if there is none.
     pub(super) directory: Option<PathBuf>,
+    /// The same, if that is not the workspace.
+    pub(super) own_directory: Option<PathBuf>,
     /// The workspace, if the program was started in one.
     workspace: Option<Arc<Workspace>>,
     grace: Duration,
@@ -64,6 +66,10 @@ impl Process {
         let workspace = workspace.filter(|_| options.directory.is_none());
         let directory = options.directory.as_deref().or(workspace.as_deref().map(Workspace::root));
         let directory = directory.map(Path::to_owned);
+        let own_directory = match &workspace {
+            Some(_) => None,
+            None => directory.clone().or_else(|| std::env::current_dir().ok()),
+        };
         let opened =
             workspace.as_deref().map(|workspace| WorkingDirectory::open(workspace.root())).transpose()?;
         let variables = environment::variables(options, turn, &files);
@@ -103,6 +109,7 @@ impl Process {
             hold: None,
             files,
             directory,
+            own_directory,
             workspace,
             grace: options.grace,
             errors,

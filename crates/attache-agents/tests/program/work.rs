@@ -7,9 +7,9 @@ use attache_agents::program::{ProgramOptions, Protocol};
 use attache_client::{Client, Outgoing};
 use attache_core::{
     Busy, DefaultWorkspace, Exposure, MemoryStore, Namespace, Options, PeerRules, PermissionAction,
-    PermissionPolicy, PermissionRule, REPORTS_EXTENSION, Redaction,
+    PermissionPolicy, PermissionRule, REPORTS_EXTENSION, Redaction, Workspaces,
 };
-use attache_protocol::{StreamResponse, Task, TaskState};
+use attache_protocol::{JsonObject, StreamResponse, Task, TaskState};
 use serde_json::{Value, json};
 
 use crate::support::{runs, serve_on, serve_with, task, until};
@@ -119,6 +119,59 @@ async fn rules_decide_about_a_program() {
     assert!(said(&allowed).starts_with("edited"), "{allowed:?}");
     let denied = task(agent.send("src/../.env").await.unwrap());
     assert!(said(&denied).starts_with("left alone"), "{denied:?}");
+}
+
+#[tokio::test]
+async fn the_paths_of_a_program_with_a_directory_are_about_that_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for name in ["own/src", "named/src"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(root.join("own"), root.join("link")).unwrap();
+    let agent = serve_with(
+        EDITING,
+        |options| {
+            options.protocol = Protocol::Json;
+            options.directory = Some(root.join("link"));
+            options.conversation.workspaces =
+                Workspaces::default().allow([&root]).default_to(DefaultWorkspace::Shared(root.join("named")));
+        },
+        |options| {
+            rules(options);
+            let secrets = root.join("own/secrets/**").display().to_string();
+            let deny = PermissionRule::new("edit".parse().unwrap(), PermissionAction::Deny)
+                .path(secrets.parse().unwrap());
+            options.permissions = std::mem::take(&mut options.permissions).rule(deny);
+        },
+    )
+    .await;
+    let named = JsonObject::new(&json!({"attache": {"workspace": root.join("named")}})).unwrap();
+    for metadata in [None, Some(named)] {
+        for (path, expected) in [
+            ("src/a", "edited"),
+            ("own/src/a", "edited"),
+            ("link/src/a", "edited"),
+            ("named/src/a", "input-required"),
+            ("secrets/a", "left alone"),
+            ("link/secrets/a", "left alone"),
+        ] {
+            let path = match path {
+                "src/a" | "secrets/a" => path.to_owned(),
+                path => root.join(path).display().to_string(),
+            };
+            let mut message = Outgoing::new(path.as_str());
+            if let Some(metadata) = &metadata {
+                message = message.metadata(metadata.clone());
+            }
+            let decided = task(agent.send(message).await.unwrap());
+            let result = match decided.status.state == TaskState::InputRequired {
+                true => "input-required".to_owned(),
+                false => said(&decided),
+            };
+            assert!(result.starts_with(expected), "{path}: {result}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use super::record::{ContextRecord, Home, StoredWorkspace, remove};
 use super::rules::{Conversation, PeerRules};
 use super::workspace::Workspace;
 use super::workspaces::{self, DefaultWorkspace, WorkspaceError, Workspaces};
+use crate::permission::Roots;
 use crate::service::{Inner, internal};
 use crate::{AgentError, Namespace, Owner, StoreError};
 
@@ -155,6 +156,7 @@ impl Inner {
         let early = if self.contexts.contains(&key) { Some(seat()?) } else { None };
         let record = self.records.get(&key).await?;
         if record.as_ref().is_some_and(|record| record.closed.is_some()) {
+            self.contexts.close(&key);
             return Err(Refusal::Error(closed(context)));
         }
         let named =
@@ -185,6 +187,7 @@ impl Inner {
         let record = record.await?;
         // The operator may have closed the context meanwhile.
         if record.closed.is_some() {
+            self.contexts.close(&key);
             return Err(Refusal::Error(closed(context)));
         }
         // Another message may have bound the context meanwhile.
@@ -321,14 +324,24 @@ impl ContextTurn {
         self.named.as_deref().into_iter().chain(self.bound.as_ref().map(StoredWorkspace::path))
     }
 
-    /// The paths that agents may use for the workspace.
-    pub(crate) fn roots(&self) -> Vec<PathBuf> {
+    /// The names of the workspace that agents may use. The directory that all contexts share by default is the workspace of a context
+    /// that has no other one.
+    pub(crate) fn roots(&self) -> Roots {
         let opened = self.opened.get().and_then(Option::as_deref).map(Workspace::root);
-        let shared = match &self.rules.workspaces.default {
-            DefaultWorkspace::Shared(path) => Some(path.as_path()),
-            DefaultWorkspace::None | DefaultWorkspace::Private(_) | DefaultWorkspace::Temporary(_) => None,
+        let known = opened.or(self.bound.as_ref().map(StoredWorkspace::path));
+        let names = self.known_paths().map(Path::to_owned);
+        let DefaultWorkspace::Shared(shared) = &self.rules.workspaces.default else {
+            return Roots::new(known.map(Path::to_owned), names);
         };
-        self.known_paths().chain(opened).chain(shared).map(Path::to_owned).collect()
+        let resolved = shared.canonicalize().ok();
+        let is_shared = match known {
+            Some(known) => resolved.as_deref() == Some(known),
+            None => self.named.is_none(),
+        };
+        match is_shared {
+            true => Roots::new(resolved, names.chain(std::path::absolute(shared).ok())),
+            false => Roots::new(known.map(Path::to_owned), names),
+        }
     }
 
     /// Waits for nothing: says whether the turn may run, and when.

@@ -23,6 +23,9 @@ use crate::Owner;
 /// The target of the lines about contexts.
 const LOG: &str = "attache::context";
 
+/// Why a context ends that an operator has closed.
+const CLOSED: &str = "an operator has closed it";
+
 /// A context of one owner. Two owners can use the same id for different contexts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ContextKey {
@@ -59,6 +62,8 @@ struct LiveContext {
     /// When the context is put away. `None` while it is in use.
     ends: Option<(Instant, Instant)>,
     idle: std::time::Duration,
+    /// Whether an operator has closed the context. It ends as soon as it is not in use.
+    closed: bool,
     runtimes: Arc<Runtimes>,
 }
 
@@ -240,6 +245,7 @@ impl LiveContexts {
                 held: HashMap::new(),
                 ends: None,
                 idle,
+                closed: false,
                 runtimes: Arc::default(),
             }
         });
@@ -253,6 +259,26 @@ impl LiveContexts {
         // What the agent kept ends outside of the lock.
         drop(evicted);
         Ok(Seat { table: self.clone(), key: key.clone(), number, life, task: task.clone(), runtimes })
+    }
+
+    /// The contexts that live, except those that are known to be closed.
+    pub(crate) fn open_keys(&self) -> Vec<ContextKey> {
+        let table = self.0.lock();
+        table.live.iter().filter(|(_, live)| !live.closed).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Ends a context that an operator has closed: now, or when its turns have ended and no task of it waits for an answer.
+    pub(crate) fn close(&self, key: &ContextKey) {
+        let mut table = self.0.lock();
+        let Some(live) = table.live.get_mut(key) else { return };
+        live.closed = true;
+        let ended = if live.is_in_use() { None } else { table.live.remove(key) };
+        drop(table);
+        if ended.is_some() {
+            log_end(key, CLOSED);
+        }
+        // What the agent kept ends outside of the lock.
+        drop(ended);
     }
 
     /// Lets no more turns begin. Those that run go on.
@@ -282,7 +308,13 @@ impl LiveContexts {
             live.grant_next();
         }
         live.rest();
-        if live.ends.is_some() && !table.reaping {
+        if live.closed && !live.is_in_use() {
+            let ended = table.live.remove(key);
+            drop(table);
+            log_end(key, CLOSED);
+            // What the agent kept ends outside of the lock.
+            drop(ended);
+        } else if live.ends.is_some() && !table.reaping {
             table.reaping = self.reap();
         }
     }

@@ -11,9 +11,10 @@ mod audit;
 mod open;
 mod pattern;
 mod question;
+mod roots;
 mod rules;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub use self::rules::{PermissionAction, PermissionPolicy, PermissionRule};
 pub(crate) use self::answer::check_answer;
 pub(crate) use self::open::{Denial, OpenQuestion, OpenQuestions};
 pub(crate) use self::question::waits_for_answer;
+pub(crate) use self::roots::Roots;
 
 use self::audit::Recorder;
 use self::rules::Match;
@@ -56,8 +58,10 @@ pub struct PermissionRequest {
     pub title: String,
     /// The reason, if the agent gives one.
     pub purpose: Option<String>,
-    /// The files that it is about. [`Turn::permission`] makes those inside of the workspace relative to it.
+    /// The files that it is about. Callers see those inside of the workspace as relative to it.
     pub paths: Vec<String>,
+    /// The names of the directory that relative paths are about, first the one without links. The workspace of the context unless set.
+    pub directories: Vec<PathBuf>,
     /// The input of the tool.
     pub input: Option<Value>,
     /// What the caller can choose from. Yes and no, if it is empty.
@@ -131,15 +135,9 @@ impl PermissionRequest {
         self
     }
 
-    /// Makes the paths below a directory relative to it, as rules expect them.
-    pub fn relative_to(mut self, directory: &Path) -> Self {
-        if let Some(directory) = directory.to_str().and_then(pattern::normal) {
-            for path in &mut self.paths {
-                if let Some(inside) = pattern::inside(path, &directory) {
-                    *path = inside;
-                }
-            }
-        }
+    /// Says which directory relative paths are about, where that is not the workspace of the context. Its links are resolved now.
+    pub fn in_directory(mut self, directory: &Path) -> Self {
+        self.directories = roots::names_of(directory);
         self
     }
 
@@ -267,9 +265,10 @@ impl Turn {
     /// Decides about a request by the rules of the operator. `fallback` is what happens if neither a rule nor the default of the
     /// operator says anything. A decision is recorded and reported here.
     pub fn permission(&self, request: &PermissionRequest, fallback: PermissionAction) -> Permission {
-        let request = &self.with_workspace_paths(request.clone());
+        let roots = self.roots_of(request);
         let policy = &self.inner.service.options.permissions;
-        let Match { action, mut rule } = policy.decide(request, fallback);
+        let Match { action, mut rule } = policy.decide(request, &roots, fallback);
+        let request = &roots.shown(request.clone());
         let mut why = "not permitted";
         let allowed = match action {
             PermissionAction::Ask => return Permission::Ask,
@@ -308,7 +307,7 @@ impl Turn {
         request: PermissionRequest,
         again: bool,
     ) -> Result<PendingPermission, AgentError> {
-        let request = self.with_workspace_paths(request);
+        let request = self.roots_of(&request).shown(request);
         let shown = &self.shown_request(&request);
         let namespace = self.report_options().namespace;
         let input_id = format!("permission-{}", new_id::<String>().replace('-', ""));
@@ -413,16 +412,16 @@ impl Turn {
         self.inner.service.options.permissions.timeout
     }
 
-    /// The request with the paths of its workspace as paths below it.
-    fn with_workspace_paths(&self, request: PermissionRequest) -> PermissionRequest {
-        let roots = self.inner.workspace_roots();
-        roots.iter().fold(request, |request, root| request.relative_to(root))
+    /// The directory that the relative paths of a request are about.
+    fn roots_of(&self, request: &PermissionRequest) -> Roots {
+        Roots::of(request).unwrap_or_else(|| self.inner.workspace_roots())
     }
 
     /// The request as callers may see it, before its texts are cut. The ids of options stay, since answers have them.
     fn shown_request(&self, request: &PermissionRequest) -> PermissionRequest {
         let mut shown = request.clone();
-        let PermissionRequest { id, tool, kind, title, purpose, paths, input, options } = &mut shown;
+        let PermissionRequest { id, tool, kind, title, purpose, paths, input, options, directories: _ } =
+            &mut shown;
         let texts = [id, tool, title].into_iter().chain(kind).chain(purpose).chain(paths);
         for text in texts.chain(options.iter_mut().map(|option| &mut option.name)) {
             let mut value = Value::String(std::mem::take(text));
@@ -488,7 +487,11 @@ mod tests {
             assert_eq!(question::text(&request, false).matches("`option ").count(), 32);
             let deny = PermissionRule::new(PermissionPattern::any(), PermissionAction::Deny)
                 .path("**/.env".parse().unwrap());
-            let decided = PermissionPolicy::default().rule(deny).decide(&request, PermissionAction::Allow);
+            let decided = PermissionPolicy::default().rule(deny).decide(
+                &request,
+                &Roots::default(),
+                PermissionAction::Allow,
+            );
             assert_eq!(decided.action, PermissionAction::Deny, "{count} paths");
         }
     }

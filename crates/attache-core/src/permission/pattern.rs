@@ -50,6 +50,11 @@ impl PermissionPattern {
         matches(&self.0, name)
     }
 
+    /// Whether the pattern is about absolute paths alone.
+    pub(super) fn is_absolute(&self) -> bool {
+        self.0.starts_with('/')
+    }
+
     /// Whether a path matches. `dir/**` also matches the directory itself, and `**/name` a name at the top.
     pub(super) fn matches_path(&self, path: &str) -> bool {
         let pattern = self.0.strip_prefix("./").unwrap_or(&self.0);
@@ -115,7 +120,7 @@ pub(super) fn inside(path: &str, directory: &str) -> Option<String> {
     if !path.starts_with('/') {
         return Some(path);
     }
-    let rest = path.strip_prefix(directory)?;
+    let rest = path.strip_prefix(directory.trim_end_matches('/'))?;
     match rest.strip_prefix('/') {
         Some(inside) => Some(inside.to_owned()),
         None => rest.is_empty().then(|| ".".to_owned()),
@@ -214,6 +219,7 @@ mod tests {
             assert_eq!(inside(path, "/ws").as_deref(), Some("secrets/x"), "{path}");
         }
         assert_eq!(inside("/ws", "/ws").as_deref(), Some("."));
+        assert_eq!(inside("/ws/x", "/").as_deref(), Some("ws/x"));
         for path in ["/ws2/secrets/x", "/etc/passwd", "../secrets/x"] {
             assert_eq!(inside(path, "/ws"), None, "{path}");
         }

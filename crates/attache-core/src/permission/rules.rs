@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::pattern::{PermissionPattern, normal};
+use super::pattern::PermissionPattern;
+use super::roots::Roots;
 use super::{PermissionAudit, PermissionRequest};
 
 /// What happens with a request.
@@ -39,23 +40,29 @@ impl PermissionRule {
         self
     }
 
-    /// A rule that allows must match all paths of a request. For the others, one is enough.
-    fn matches(&self, request: &PermissionRequest) -> bool {
+    /// A rule that allows must match all paths of a request. For the others, one is enough, in any way to write it.
+    fn matches(&self, request: &PermissionRequest, roots: &Roots) -> bool {
         let names = std::iter::once(request.tool.as_str()).chain(request.kind.as_deref());
         if !names.into_iter().any(|name| self.tool.matches(name)) {
             return false;
         }
         let Some(pattern) = &self.path else { return true };
-        let mut paths = request.paths.iter().map(|path| normal(path));
+        let mut paths = request.paths.iter().map(|path| roots.forms(path));
         match self.action {
             PermissionAction::Allow => {
+                // Another name of the directory is a link, which does not have to lead there for ever.
+                let allows = |path: &str| pattern.is_absolute() && pattern.matches_path(path);
                 !request.paths.is_empty()
-                    && paths.all(|path| path.is_some_and(|path| pattern.matches_path(&path)))
+                    && paths.all(|forms| {
+                        forms.is_some_and(|forms| {
+                            pattern.matches_path(&forms.shown)
+                                || forms.resolved.as_deref().is_some_and(allows)
+                        })
+                    })
             }
             // A path that leads out of the workspace may be any path.
-            PermissionAction::Deny | PermissionAction::Ask => {
-                paths.any(|path| path.is_none_or(|path| pattern.matches_path(&path)))
-            }
+            PermissionAction::Deny | PermissionAction::Ask => paths
+                .any(|forms| forms.is_none_or(|forms| forms.all().any(|path| pattern.matches_path(path)))),
         }
     }
 }
@@ -99,8 +106,14 @@ impl PermissionPolicy {
         self
     }
 
-    pub(super) fn decide(&self, request: &PermissionRequest, fallback: PermissionAction) -> Match {
-        let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(request));
+    /// Decides about a request whose relative paths are below `roots`.
+    pub(super) fn decide(
+        &self,
+        request: &PermissionRequest,
+        roots: &Roots,
+        fallback: PermissionAction,
+    ) -> Match {
+        let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(request, roots));
         match (rule, self.default) {
             (Some((number, rule)), _) => Match { action: rule.action, rule: format!("rule {}", number + 1) },
             (None, Some(action)) => Match { action, rule: "default".to_owned() },
@@ -152,11 +165,55 @@ mod tests {
             ("execute", vec![], Ask, "rule 4"),
             ("other", vec!["src/a"], Ask, "agent"),
         ] {
-            let Match { action, rule } = policy.decide(&request(tool, &paths), Ask);
+            let Match { action, rule } = policy.decide(&request(tool, &paths), &Roots::default(), Ask);
             assert_eq!((action, rule.as_str()), (expected, by), "{tool} {paths:?}");
         }
         let policy = policy.default_action(Deny);
-        assert_eq!(policy.decide(&request("other", &[]), Allow).action, Deny);
+        assert_eq!(policy.decide(&request("other", &[]), &Roots::default(), Allow).action, Deny);
+    }
+
+    #[test]
+    fn absolute_rules_are_about_files_of_the_workspace_too() {
+        use PermissionAction::{Allow, Ask, Deny};
+        // The workspace is `/home/alice`. `/ws` is a link to it.
+        let roots = Roots::new(Some("/home/alice".into()), ["/ws".into()]);
+        let action = |path: &str, pattern: &str, action| {
+            let policy = PermissionPolicy::default().rule(rule("*", Some(pattern), action)).default_action(
+                match action {
+                    Allow => Deny,
+                    Deny | Ask => Allow,
+                },
+            );
+            policy.decide(&request("read", &[path]), &roots, Ask).rule == "rule 1"
+        };
+        let names = [".ssh/id", "./.ssh/id", "/home/alice/.ssh/id", "/ws/.ssh/id", "file:///ws/x/../.ssh/id"];
+        for path in names {
+            for pattern in
+                ["/home/alice/.ssh/**", "/ws/.ssh/**", ".ssh/**", "**/.ssh/**", "/home/*/.ssh/*", "/home/**"]
+            {
+                assert!(action(path, pattern, Deny), "deny {pattern} {path}");
+                assert!(action(path, pattern, Ask), "ask {pattern} {path}");
+            }
+            for pattern in ["/home/alice/.ssh/**", ".ssh/*", "**/.ssh/**", "/home/**"] {
+                assert!(action(path, pattern, Allow), "allow {pattern} {path}");
+            }
+            // A link may lead elsewhere later. A pattern that begins with any text is not about where the workspace is.
+            for pattern in ["/ws/.ssh/**", "**/alice/**", "/home/bob/**", "home/alice/**"] {
+                assert!(!action(path, pattern, Allow), "allow {pattern} {path}");
+            }
+        }
+        for (path, pattern) in [("/etc/passwd", "/etc/**"), ("/etc/../home/bob/x", "/home/bob/**")] {
+            assert!(action(path, pattern, Allow) && action(path, pattern, Deny), "{pattern} {path}");
+        }
+        for (path, pattern) in
+            [("/home/alice/../bob/x", "/home/alice/**"), ("/home/alicia/x", "/home/alice/**")]
+        {
+            assert!(!action(path, pattern, Allow), "allow {pattern} {path}");
+        }
+        // Where the workspace is not known, a relative path is in no absolute directory.
+        let unknown = PermissionPolicy::default().rule(rule("*", Some("/**"), Allow));
+        let decided = unknown.decide(&request("read", &["a"]), &Roots::default(), Ask);
+        assert_eq!(decided.action, Ask);
     }
 
     #[test]
@@ -166,6 +223,9 @@ mod tests {
             kind: Some("edit".to_owned()),
             ..PermissionRequest::new("t", "Edit main.rs")
         };
-        assert_eq!(policy.decide(&request, PermissionAction::Ask).action, PermissionAction::Allow);
+        assert_eq!(
+            policy.decide(&request, &Roots::default(), PermissionAction::Ask).action,
+            PermissionAction::Allow
+        );
     }
 }

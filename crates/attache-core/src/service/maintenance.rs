@@ -36,8 +36,8 @@ pub struct Recovered {
 }
 
 impl Service {
-    /// Runs maintenance until the future is dropped: [recovers](Self::recover) tasks whose turn died, and
-    /// [deletes](Self::prune) old tasks.
+    /// Runs maintenance until the future is dropped: [recovers](Self::recover) tasks whose turn died, ends contexts that an operator has
+    /// closed, and [deletes](Self::prune) old tasks.
     pub async fn run_maintenance(self) {
         let mut rounds = 0;
         loop {
@@ -72,6 +72,9 @@ impl Service {
             }
             Err(error) => tracing::warn!(%error, "tasks whose turn died could not be recovered"),
         }
+        if let Err(error) = self.end_closed_contexts().await {
+            tracing::warn!(%error, "contexts that were closed could not be ended");
+        }
         match self.prune().await {
             Ok(0) => 0,
             Ok(count) => {
@@ -83,6 +86,16 @@ impl Service {
                 0
             }
         }
+    }
+
+    /// Ends the contexts in memory that an operator has closed in the store.
+    async fn end_closed_contexts(&self) -> Result<(), StoreError> {
+        for key in self.0.contexts.open_keys() {
+            if self.0.records.get(&key).await?.is_some_and(|record| record.closed.is_some()) {
+                self.0.contexts.close(&key);
+            }
+        }
+        Ok(())
     }
 
     /// Recovers tasks whose turn died with its process. The turn runs again if the agent is

@@ -5,6 +5,7 @@ mod support;
 mod admission;
 mod agents;
 mod cancel;
+mod closed_contexts;
 mod compatible;
 mod concurrency;
 mod context_model;
@@ -18,6 +19,8 @@ mod keys;
 mod leases;
 mod listing;
 mod listing_model;
+#[cfg(unix)]
+mod permission_paths;
 mod permissions;
 mod push;
 mod recovery;

@@ -113,9 +113,30 @@ pub(super) fn request(
     OutboundRequest { url: config.url.clone(), headers, body, timeout: options.timeout }
 }
 
-/// The value of the header. The scheme `basic` needs base64 (RFC 7617). Text in base64 has no colon, and a name with a password has one.
+/// The registered schemes, as their specifications write them. Schemes have no case (RFC 9110), but many receivers compare them as
+/// text.
+const SCHEMES: &[&str] = &[
+    "Basic",
+    "Bearer",
+    "Concealed",
+    "Digest",
+    "DPoP",
+    "GNAP",
+    "HOBA",
+    "Mutual",
+    "Negotiate",
+    "OAuth",
+    "PrivateToken",
+    "SCRAM-SHA-1",
+    "SCRAM-SHA-256",
+    "vapid",
+];
+
+/// The value of the header. The scheme `Basic` needs base64 (RFC 7617). Text in base64 has no colon, and a name with a password has one.
 fn authorization(scheme: &str, credentials: &str) -> String {
-    match scheme.eq_ignore_ascii_case("basic") && credentials.contains(':') {
+    let registered = SCHEMES.iter().find(|registered| registered.eq_ignore_ascii_case(scheme));
+    let scheme = registered.copied().unwrap_or(scheme);
+    match scheme == "Basic" && credentials.contains(':') {
         true => format!("{scheme} {}", STANDARD.encode(credentials)),
         false => format!("{scheme} {credentials}"),
     }
@@ -142,8 +163,17 @@ mod tests {
     fn a_name_and_a_password_are_sent_as_base64() {
         // printf 'ops:secret' | base64
         assert_eq!(authorization("Basic", "ops:secret"), "Basic b3BzOnNlY3JldA==");
-        assert_eq!(authorization("basic", "b3BzOnNlY3JldA=="), "basic b3BzOnNlY3JldA==");
+        assert_eq!(authorization("basic", "ops:secret"), "Basic b3BzOnNlY3JldA==");
+        assert_eq!(authorization("Basic", "b3BzOnNlY3JldA=="), "Basic b3BzOnNlY3JldA==");
         assert_eq!(authorization("Bearer", "a:b"), "Bearer a:b");
+    }
+
+    #[test]
+    fn a_registered_scheme_is_sent_as_its_specification_writes_it() {
+        assert_eq!(authorization("bearer", "callback-token"), "Bearer callback-token");
+        assert_eq!(authorization("BASIC", "b3BzOnNlY3JldA=="), "Basic b3BzOnNlY3JldA==");
+        assert_eq!(authorization("dpop", "t"), "DPoP t");
+        assert_eq!(authorization("x-own", "t"), "x-own t");
     }
 
     #[test]

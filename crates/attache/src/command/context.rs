@@ -41,8 +41,8 @@ pub(crate) enum Context {
     },
     /// Close a context: it takes no more messages, and its private directory is removed
     ///
-    /// A turn that runs goes on. What the agent keeps in memory ends when the context has been idle for long enough. The tasks
-    /// of the context stay.
+    /// A turn that runs goes on. A server that uses the store ends what the agent keeps in memory within 30 seconds, or after the turn.
+    /// The tasks of the context stay.
     Close {
         #[command(flatten)]
         common: Common,

@@ -5,7 +5,7 @@
 
 mod transport;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use attache::core::{Busy, Conversation, EndState};
@@ -51,10 +51,12 @@ pub(super) fn conversation(environment: Environment<'_>) -> Conversation {
         all.map(str::to_owned).collect::<Vec<_>>()
     };
     let own = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-    let allowed = match environment("IACCODE_A2A_ALLOWED_CWDS").filter(|paths| !paths.is_empty()) {
+    let listed_paths = environment("IACCODE_A2A_ALLOWED_CWDS").filter(|paths| !paths.is_empty());
+    let allowed = match (trusts_callers(environment), listed_paths) {
+        (true, _) => vec![PathBuf::from("/")],
         // Only directories that exist count.
-        Some(paths) => std::env::split_paths(&paths).filter(|path| path.is_dir()).collect(),
-        None => vec![own.clone(), std::env::temp_dir()],
+        (false, Some(paths)) => std::env::split_paths(&paths).filter(|path| path.is_dir()).collect(),
+        (false, None) => vec![own.clone(), std::env::temp_dir()],
     };
     Conversation::default().with(|rules| {
         rules.contexts.busy = Busy::Reject;
@@ -130,23 +132,66 @@ fn is_theirs(key: &str) -> bool {
 type UnreadVariable = (&'static str, fn(&str) -> bool, &'static str);
 
 /// Variables that change iac-code in a way that this server does not.
-const UNREAD: [UnreadVariable; 3] = [
-    (
-        "IAC_CODE_A2A_TRUST_REQUEST_CWD",
-        is_true,
-        "list the directories in `IACCODE_A2A_ALLOWED_CWDS` or in `workspaces`",
-    ),
-    (
-        "IAC_CODE_A2A_PUSH_KEYRING",
-        |value| !value.trim().is_empty(),
-        "the keys are in `keyring`, or in `ATTACHE_KEYRING`",
-    ),
-    (
-        "IAC_CODE_MODE",
-        |value| value.trim().eq_ignore_ascii_case("pipeline"),
-        "pipelines are part of iac-code itself: leave it out",
-    ),
-];
+const UNREAD: [UnreadVariable; 1] = [(
+    "IAC_CODE_MODE",
+    |value| value.trim().eq_ignore_ascii_case("pipeline"),
+    "pipelines are part of iac-code itself: leave it out",
+)];
+
+/// Callers may name every directory if this is true.
+const TRUST_CWD: &str = "IAC_CODE_A2A_TRUST_REQUEST_CWD";
+
+/// The keys for the secrets of webhooks, in a form of that system.
+const PUSH_KEYRING: &str = "IAC_CODE_A2A_PUSH_KEYRING";
+
+/// The directory with the settings and the data of that system.
+const CONFIG_DIRECTORY: &str = "IAC_CODE_CONFIG_DIR";
+
+/// What that system has in its data directory: a folder of JSON files, or a file.
+const THEIR_DATA: [&str; 3] = ["tasks", "contexts", "push_keys.json"];
+
+/// What the operator should know about the environment and about data of iac-code that are beside the store.
+pub(crate) fn warnings(
+    environment: Environment<'_>,
+    names_workspaces: bool,
+    store: Option<&Path>,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if trusts_callers(environment) && !names_workspaces {
+        warnings.push(format!(
+            "`{TRUST_CWD}` is set: every caller can let the agent work in every directory that this server can read, except \
+             those with data of the server. Set it only where all callers may do what you may"
+        ));
+    }
+    if environment(PUSH_KEYRING).is_some_and(|keys| !keys.trim().is_empty()) {
+        warnings.push(format!(
+            "the keys in `{PUSH_KEYRING}` are not used: secrets of webhooks are encrypted with the keyring of this server \
+             (`--keyring PATH`, or `ATTACHE_KEYRING` with its content)"
+        ));
+    }
+    if let Some(folder) = store.and_then(Path::parent).filter(|folder| has_their_data(folder)) {
+        warnings.push(format!(
+            "`{}` has data of iac-code, which are not read: its tasks, contexts and webhooks do not exist here",
+            folder.display()
+        ));
+    }
+    warnings
+}
+
+/// Whether callers may name every directory.
+fn trusts_callers(environment: Environment<'_>) -> bool {
+    environment(TRUST_CWD).is_some_and(|text| is_true(&text))
+}
+
+fn has_their_data(folder: &Path) -> bool {
+    let is_json = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.path().extension().is_some_and(|extension| extension == "json"))
+    };
+    THEIR_DATA.iter().map(|name| folder.join(name)).any(|path| match std::fs::read_dir(&path) {
+        Ok(entries) => entries.into_iter().any(is_json),
+        Err(_) => path.is_file(),
+    })
+}
 
 /// Whether that server reads the value of a variable as true.
 fn is_true(value: &str) -> bool {
@@ -300,7 +345,11 @@ impl Translation<'_, '_> {
     }
 
     fn rest(&mut self) {
-        if let Some((directory, _)) = self.take("persistence-dir") {
+        let directory = self.take("persistence-dir").map(|(directory, _)| directory).or_else(|| {
+            let config = (self.environment)(CONFIG_DIRECTORY).filter(|directory| !directory.is_empty())?;
+            Some(format!("{config}/a2a"))
+        });
+        if let Some(directory) = directory {
             self.set("store", text(&format!("sqlite:{directory}/attache.db")));
         }
         if let Some((secret, position)) = self.take("signing-secret") {
@@ -318,7 +367,14 @@ impl Translation<'_, '_> {
         self.set("card.name", text("iac-code"));
         self.set("metadata-namespace", text("iac_code"));
         if let Some((true, position)) = self.switch("log-to-stdout") {
-            self.refuse(position, "the log goes to standard error here", "leave out `log-to-stdout`");
+            match self.ours.iter().any(|entry| entry.key == "stdio") {
+                true => self.refuse(
+                    position,
+                    "`log-to-stdout` cannot be used with `transport: stdio`: standard output carries the frames",
+                    "leave it out: the log goes to standard error",
+                ),
+                false => self.set("log.file", text(super::log::STANDARD_OUTPUT)),
+            }
         }
         if let Some((seconds, position)) = self.take("idle-shutdown-seconds") {
             match seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {

@@ -23,6 +23,9 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// The name of standard output as the file of the log.
+pub(crate) const STANDARD_OUTPUT: &str = "/dev/stdout";
+
 /// Which requests are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoggedRequests(pub(crate) RequestLog);

@@ -11,6 +11,7 @@ mod push;
 mod reports;
 mod requests;
 mod rest;
+mod rows;
 mod support;
 mod transports;
 mod work;
@@ -153,7 +154,7 @@ async fn contexts_workspaces_and_errors_are_those_of_the_reference() {
     }
     let refused = server.rpc("ListTaskPushNotificationConfigs", json!({"taskId": task})).await;
     assert_eq!(refused["error"]["code"], -32003, "{refused}");
-    // The provider has no credentials, and the agent ends without a word.
+    // The agent says why it fails, or ends without a word.
     let failed = server.send(message("fail", json!({}))).await;
     assert_eq!(
         (state(&failed), status(&failed)),

@@ -209,7 +209,10 @@ async fn the_example_of_iac_code_answers_on_its_shared_stream() {
     let example = std::fs::read_to_string(root.join("examples/iac-code/attache.yml")).unwrap();
     let agent = root.join("examples/iac-code/agent.py").display().to_string();
     let settings = example.replace("examples/iac-code/agent.py", &agent)
-        + &format!("port: 0\ntransport: redis-streams\nredis-url: {}/0\n", redis.url());
+        + &format!(
+            "port: 0\ntransport: redis-streams\npush-notifications: true\nredis-url: {}/0\n",
+            redis.url()
+        );
     let file = home.file("attache.yml", &settings);
     let _served = Served::start(&["--config", &file]).await;
     let mut peer = Peer::with_streams(&redis, "iac-code:a2a:requests", "iac-code:a2a:responses").await;
@@ -224,16 +227,35 @@ async fn the_example_of_iac_code_answers_on_its_shared_stream() {
         payload["result"]["statusUpdate"]["metadata"]["iac_code"]["tool"]["status"] == "completed"
     };
     assert!(events.iter().any(|event| has_tool(&event.payload)), "{events:?}");
-    for (number, method, params, code) in [
-        (2, "GetTask", json!({"id": task["id"]}), None),
-        (3, "SubscribeToTask", json!({"id": task["id"]}), Some(-32001)),
-        (4, "CancelTask", json!({"id": task["id"]}), Some(-32002)),
-        (5, "GetTask", json!({"id": "a b"}), Some(-32602)),
-        (6, "GetExtendedAgentCard", json!({}), None),
+    let webhook = json!({"taskId": task["id"], "id": "webhook-1"});
+    let mut config = webhook.clone();
+    config["url"] = json!("https://hooks.example.com/a2a");
+    let all = json!({"taskId": task["id"]});
+    let (id, name) = (&task["id"], &json!("webhook-1"));
+    for (number, method, params, expected) in [
+        (2, "GetTask", json!({"id": id}), Ok(("/id", id))),
+        (3, "SubscribeToTask", json!({"id": id}), Err(-32001)),
+        (4, "CancelTask", json!({"id": id}), Err(-32002)),
+        (5, "GetTask", json!({"id": "a b"}), Err(-32602)),
+        (6, "GetExtendedAgentCard", json!({}), Ok(("/name", &json!("iac-code")))),
+        (7, "ListTasks", json!({"contextId": task["contextId"]}), Ok(("/tasks/0/id", id))),
+        (8, "ListTasks", json!({"status": "TASK_STATE_FAILED"}), Ok(("/totalSize", &json!(0)))),
+        (9, "ListTasks", json!({"pageSize": 0}), Err(-32602)),
+        (10, "CreateTaskPushNotificationConfig", config, Ok(("/id", name))),
+        (11, "GetTaskPushNotificationConfig", webhook.clone(), Ok(("/taskId", id))),
+        (12, "ListTaskPushNotificationConfigs", all.clone(), Ok(("/configs/0/id", name))),
+        (13, "DeleteTaskPushNotificationConfig", webhook.clone(), Ok(("", &json!({})))),
+        (14, "ListTaskPushNotificationConfigs", all, Ok(("/configs", &json!([])))),
+        (15, "GetTaskPushNotificationConfig", webhook, Err(-32001)),
     ] {
         let request = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
         let answer = peer.ask(&format!("c-{number}"), &request.to_string(), &[]).await;
-        assert_eq!(answer["error"]["code"].as_i64(), code, "{method}: {answer}");
+        match expected {
+            Ok((member, value)) => {
+                assert_eq!(answer["result"].pointer(member), Some(value), "{method}: {answer}");
+            }
+            Err(code) => assert_eq!(answer["error"]["code"], code, "{method}: {answer}"),
+        }
     }
 }
 

@@ -294,7 +294,7 @@ async fn without_credentials_there_is_nothing_to_authenticate_with() {
     let mut receiver = Receiver::start().await;
     for (authentication, sent) in [
         (json!({"scheme": "Basic", "credentials": "YTpi"}), Some("Basic YTpi")),
-        (json!({"scheme": "digest", "credentials": "a=\"b\", c=d"}), Some("digest a=\"b\", c=d")),
+        (json!({"scheme": "digest", "credentials": "a=\"b\", c=d"}), Some("Digest a=\"b\", c=d")),
         (json!({"scheme": "Bearer"}), None),
         (json!({"scheme": "Bearer", "credentials": ""}), None),
         (Value::Null, None),

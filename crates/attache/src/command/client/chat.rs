@@ -13,6 +13,7 @@ use clap::Args;
 use super::connect::{Agent, AgentArgs};
 use super::editor::{self, Input, Typed};
 use super::live::{Followed, Form, Live};
+use super::permission;
 use super::{send, show};
 use crate::command::{Exit, Failure, say};
 
@@ -221,7 +222,11 @@ impl Conversation {
 
     /// Sends a line and prints the response.
     async fn say(&mut self, text: &str) -> Result<(), Failure> {
-        let parts = std::iter::once(Part::text(text)).chain(std::mem::take(&mut self.files)).collect();
+        let parts = match self.decision(text)? {
+            // Nothing else may be in the message. The files go with the next one.
+            Some(decision) => vec![decision],
+            None => std::iter::once(Part::text(text)).chain(std::mem::take(&mut self.files)).collect(),
+        };
         let mut outgoing = Outgoing::new(Message { role: Role::User, parts, ..Message::default() });
         if let Some(context) = &self.context {
             outgoing = outgoing.context(context.clone());
@@ -256,7 +261,31 @@ impl Conversation {
         self.context = outcome.context.clone().or(self.context.take());
         self.last = outcome.task.clone().or(self.last.take());
         self.asked = outcome.task.clone().filter(|_| outcome.state == Some(TaskState::InputRequired));
-        self.live.conclude(&self.agent)
+        let concluded = self.live.conclude(&self.agent);
+        if let Some(question) = &self.live.outcome.question {
+            self.tell(&question.help());
+        }
+        concluded
+    }
+
+    /// The answer to a request for a permission, if the agent waits for one.
+    fn decision(&self, text: &str) -> Result<Option<Part>, Failure> {
+        let Some(question) = self.live.outcome.question.as_ref().filter(|_| self.asked.is_some()) else {
+            return Ok(None);
+        };
+        match question.answer(text) {
+            permission::Typed::Text => Ok(None),
+            permission::Typed::Answer(answer) => {
+                let data = Part::data(&answer)
+                    .map_err(|error| Failure::new(format!("the answer cannot be written: {error}")))?;
+                Ok(Some(data.media_type("application/json")))
+            }
+            permission::Typed::Refused(help) => {
+                // Nothing was sent, so the question stays.
+                say(format_args!("{}", show::dim(&help)));
+                Err(Failure::new("the agent waits for a decision").exit(Exit::NeedsInput))
+            }
+        }
     }
 
     fn ids(&self) {

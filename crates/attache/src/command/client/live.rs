@@ -7,10 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use attache::client::{Events, Reply};
-use attache::protocol::{Artifact, ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
+use attache::protocol::{
+    Artifact, ContextId, JsonObject, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus,
+};
 
 use super::connect::Agent;
 use super::markdown::Markdown;
+use super::permission::{Question, is_acknowledgement};
 use super::show;
 use crate::command::{Exit, Failure, printed, say, terminal};
 use crate::platform::signals::interrupted;
@@ -39,13 +42,17 @@ pub(crate) struct Outcome {
     answers: Vec<Message>,
     /// Whether the task waits for input or authorization.
     has_asked: bool,
+    /// The permission that the agent asks for.
+    pub(crate) question: Option<Question>,
 }
 
 impl Outcome {
-    fn note(&mut self, status: &TaskStatus) {
+    fn note(&mut self, status: &TaskStatus, metadata: Option<&JsonObject>) {
         self.state = Some(status.state);
         self.has_asked = false;
         self.said = status.message.as_deref().cloned();
+        let asks = status.state == TaskState::InputRequired;
+        self.question = asks.then(|| Question::read(self.said.as_ref(), metadata)).flatten();
     }
 }
 
@@ -282,9 +289,11 @@ impl Live {
             }
             StreamResponse::StatusUpdate(update) => {
                 self.about(&update.task_id, &update.context_id);
-                self.outcome.note(&update.status);
+                self.outcome.note(&update.status, update.metadata.as_ref());
                 self.outcome.has_asked = asks(update.status.state);
-                if let (false, Some(message)) = (update.status.state.is_settled(), &update.status.message) {
+                if let (false, Some(message)) = (update.status.state.is_settled(), &update.status.message)
+                    && !is_acknowledgement(message)
+                {
                     self.outcome.answers.push((**message).clone());
                     self.remark(&show::lines(message))?;
                 }
@@ -308,10 +317,11 @@ impl Live {
         // A known task repeats the question that the message answers, so the question is read before the state is updated.
         let is_known = self.outcome.task.as_ref() == Some(&task.id);
         self.about(&task.id, &task.context_id.clone().unwrap_or_default());
-        self.outcome.note(&task.status);
+        self.outcome.note(&task.status, None);
         self.outcome.has_asked = !is_known && asks(task.status.state);
         if !task.history.is_empty() {
-            self.outcome.answers = task.last_answers().cloned().collect();
+            self.outcome.answers =
+                task.last_answers().filter(|it| !is_acknowledgement(it)).cloned().collect();
         }
         task.artifacts.iter().try_for_each(|artifact| self.whole(artifact))
     }
@@ -456,13 +466,19 @@ impl Live {
             TaskState::Rejected => Err(because("the agent rejected the task")),
             TaskState::Canceled => Err(because("the task was canceled")),
             TaskState::InputRequired => {
-                self.text(&said.unwrap_or_default())?;
+                let question = self.outcome.question.clone();
+                let verbatim =
+                    |question: &Question| format!("{}{}{}", show::VERBATIM, question.shown(), show::VERBATIM);
+                self.text(&question.as_ref().map(verbatim).or(said).unwrap_or_default())?;
                 self.end_line()?;
-                let hint = format!(
-                    "answer with `attache send {} --task {} \"…\"`",
-                    agent.word(),
-                    show::word(task.as_str())
-                );
+                let hint = match &question {
+                    Some(question) => question.hint(&agent.word(), &task),
+                    None => format!(
+                        "answer with `attache send {} --task {} \"…\"`",
+                        agent.word(),
+                        show::word(task.as_str())
+                    ),
+                };
                 Err(Failure::new("the task needs an answer").exit(Exit::NeedsInput).hint(hint))
             }
             TaskState::AuthRequired => Err(because("the task needs authorization")

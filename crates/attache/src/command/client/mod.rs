@@ -14,6 +14,7 @@ pub(crate) mod login;
 pub(crate) mod logout;
 mod markdown;
 mod mcp_login;
+mod permission;
 mod redis;
 pub(crate) mod registry;
 pub(crate) mod send;

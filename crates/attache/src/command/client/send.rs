@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use attache::client::{Outgoing, Reply};
-use attache::protocol::{Json, Message, Part, Role, TaskId};
+use attache::client::{ClientError, Outgoing, Reply};
+use attache::protocol::{ErrorKind, Json, Message, Part, Role, TaskId, TaskState};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::connect::{Agent, AgentArgs};
 use super::live::{Followed, Form, Live};
+use super::permission::Question;
 use super::show;
 use crate::command::{Exit, Failure, Output, print, say};
 use crate::config::age;
@@ -138,9 +139,13 @@ impl Send {
         let json = self.output.json;
         if self.no_wait {
             let mut live = Live::new(Form::Nothing).until(deadline);
+            live.outcome.task = task;
             let submitted = live.watch(agent.client.send(outgoing.return_immediately())).await;
             let Some(reply) = submitted else { return Err(live.interrupted(&agent)) };
-            return submitted_as(&agent, reply.map_err(|error| agent.failed(&error))?, json);
+            return match reply {
+                Ok(reply) => submitted_as(&agent, reply, json),
+                Err(error) => Err(refused(&agent, &live, &error).await),
+            };
         }
         let on_terminal = !json && std::io::stdout().is_terminal();
         if self.stream || (on_terminal && !self.no_stream) {
@@ -150,7 +155,8 @@ impl Send {
         }
         // The id of the task is needed to say how to go on.
         let outgoing = if deadline.is_some() { outgoing.return_immediately() } else { outgoing };
-        let live = Live::new(if json { Form::Nothing } else { Form::Text }).until(deadline);
+        let mut live = Live::new(if json { Form::Nothing } else { Form::Text }).until(deadline);
+        live.outcome.task = task;
         wait(&agent, outgoing, live, json).await
     }
 
@@ -283,10 +289,28 @@ fn submitted_as(agent: &Agent, reply: Reply, json: bool) -> Result<(), Failure> 
     }
 }
 
+/// The failure of a message that was not accepted. Some agents accept nothing but an answer to what they ask.
+async fn refused(agent: &Agent, live: &Live, error: &ClientError) -> Failure {
+    let failure = agent.failed(error);
+    let Some(task) = live.outcome.task.clone().filter(|_| error.kind() == Some(ErrorKind::InvalidParams))
+    else {
+        return failure;
+    };
+    let Ok(task) = agent.client.get(task).await else { return failure };
+    let question = Question::read(task.status.message.as_deref(), None);
+    match question.filter(|_| task.status.state == TaskState::InputRequired) {
+        Some(question) => failure.hint(question.hint(&agent.word(), &task.id)),
+        None => failure,
+    }
+}
+
 async fn stream(agent: &Agent, outgoing: Outgoing, mut live: Live) -> Result<(), Failure> {
     let opened = live.watch(agent.client.stream(outgoing)).await;
     let Some(opened) = opened else { return Err(live.interrupted(agent)) };
-    let mut events = opened.map_err(|error| agent.failed(&error))?;
+    let mut events = match opened {
+        Ok(events) => events,
+        Err(error) => return Err(refused(agent, &live, &error).await),
+    };
     match live.follow(agent, &mut events).await? {
         Followed::Ended => live.conclude(agent),
         Followed::Interrupted => Err(live.interrupted(agent)),
@@ -296,7 +320,10 @@ async fn stream(agent: &Agent, outgoing: Outgoing, mut live: Live) -> Result<(),
 async fn wait(agent: &Agent, outgoing: Outgoing, mut live: Live, json: bool) -> Result<(), Failure> {
     let sent = live.watch(agent.client.send(outgoing)).await;
     let Some(sent) = sent else { return Err(live.interrupted(agent)) };
-    let mut reply = sent.map_err(|error| agent.failed(&error))?;
+    let mut reply = match sent {
+        Ok(reply) => reply,
+        Err(error) => return Err(refused(agent, &live, &error).await),
+    };
     // Some agents answer before the task has ended.
     if let Reply::Task(task) = &reply
         && !task.status.state.is_settled()

@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::reload::SetLogFilter;
 use crate::command::Failure;
-use crate::config::{LogArgs, LogFormat};
+use crate::config::{LogArgs, LogFormat, STANDARD_OUTPUT};
 
 /// The filter of the log. A library that logs each message of an MCP server at `info` is quiet unless the filter names it.
 pub(super) fn filter(text: &str) -> Result<EnvFilter, ParseError> {
@@ -22,12 +22,16 @@ impl LogArgs {
     pub(super) fn start(&self, filter: EnvFilter) -> Result<SetLogFilter, Failure> {
         let log = tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter);
         let (log, file) = match &self.log_file {
-            Some(path) => (log.with_ansi(false), Some(Arc::new(open(path)?))),
+            // A socket, as a service manager gives one, cannot be opened.
+            Some(path) if path.as_os_str() == STANDARD_OUTPUT => {
+                (log.with_ansi(false), Some(BoxMakeWriter::new(std::io::stdout)))
+            }
+            Some(path) => (log.with_ansi(false), Some(BoxMakeWriter::new(Arc::new(open(path)?)))),
             None => (log, None),
         };
         Ok(match self.log_format {
             LogFormat::Text => {
-                let writer = file.map_or_else(|| BoxMakeWriter::new(anstream::stderr), BoxMakeWriter::new);
+                let writer = file.unwrap_or_else(|| BoxMakeWriter::new(anstream::stderr));
                 let log = log.with_writer(writer).with_filter_reloading();
                 let handle = log.reload_handle();
                 log.init();
@@ -36,7 +40,7 @@ impl LogArgs {
             LogFormat::Json => {
                 // The fields of an event are members of the line itself, next to `timestamp`, `level`, `target` and `message`.
                 let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                let writer = file.map_or_else(|| BoxMakeWriter::new(std::io::stderr), BoxMakeWriter::new);
+                let writer = file.unwrap_or_else(|| BoxMakeWriter::new(std::io::stderr));
                 let log = log.with_writer(writer).with_filter_reloading();
                 let handle = log.reload_handle();
                 log.init();

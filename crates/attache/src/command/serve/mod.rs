@@ -234,6 +234,7 @@ impl Serve {
         for Unread { name, meant } in self.settings.unread() {
             tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
         }
+        self.warn_about_iac_code()?;
         // Removed at the end, when nothing uses it any more.
         let temporary = parts.temporary.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -373,6 +374,20 @@ impl Serve {
     /// The system whose behaviour the server takes over.
     pub(crate) fn compat(&self) -> Option<Compat> {
         self.compat.compat
+    }
+
+    /// Says which settings of iac-code have another effect here.
+    fn warn_about_iac_code(&self) -> Result<(), Failure> {
+        if self.compat() == Some(Compat::IacCode) {
+            let file = self.settings.file.as_ref();
+            let names_workspaces = file.is_some_and(|file| !file.settings.workspaces.is_empty());
+            let url = self.store.url()?;
+            let environment = |name: &str| std::env::var(name).ok();
+            for warning in config::iac_code_warnings(&environment, names_workspaces, url.sqlite_path()) {
+                tracing::warn!("{warning}");
+            }
+        }
+        Ok(())
     }
 
     /// The rules for conversations.

@@ -31,7 +31,7 @@ impl Serve {
             dirs::config_dir().map(|config| config.join("attache")).into_iter().collect();
         hidden.extend(self.store.keyring.clone());
         hidden.extend(self.signing.signing_keys.clone());
-        hidden.extend(self.log.log_file.clone());
+        hidden.extend(self.log.log_file.clone().filter(|path| path.as_os_str() != config::STANDARD_OUTPUT));
         hidden.extend(file.map(|file| file.path.clone()));
         let mut workspaces = workspaces.keep_private(private);
         workspaces.hidden.extend(hidden);

@@ -73,7 +73,7 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
         ("push-queue: x\n", "`push-queue` is `local-file` or `redis-streams`"),
         ("signing-secret: abc\n", "`signing-secret` has fewer than 32 bytes, which HS256 needs"),
         ("idle-shutdown-seconds: -5\n", "`idle-shutdown-seconds` must be a number, 0 or more"),
-        ("log-to-stdout: true\n", "the log goes to standard error here"),
+        ("log-to-stdout: true\ntransport: stdio\n", "`log-to-stdout` cannot be used with `transport: stdio`"),
         ("basic-username: a\n", "`basic-username` and `basic-password` belong together"),
         ("ws-path: /x\n", "`ws-path` of iac-code has no effect with these settings"),
         ("push-notifications: maybe\n", "`push-notifications` is `true` or `false`"),
@@ -82,16 +82,9 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
         let error = read(text, &|_| None).err().unwrap_or_else(|| panic!("{text} is accepted"));
         assert!(error.contains(words), "{text}: {error}");
     }
-    for (name, value, is_honoured) in [
-        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "1", false),
-        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", " Yes ", false),
-        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "0", true),
-        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "", true),
-        ("IAC_CODE_MODE", "pipeline", false),
-        ("IAC_CODE_MODE", "normal", true),
-        ("IAC_CODE_A2A_PUSH_KEYRING", "/etc/keys", false),
-        ("IAC_CODE_A2A_PUSH_KEYRING", "", true),
-    ] {
+    for (name, value, is_honoured) in
+        [("IAC_CODE_MODE", "pipeline", false), ("IAC_CODE_MODE", "normal", true)]
+    {
         let checked = check_environment(&|asked| (asked == name).then(|| value.to_owned()));
         assert_eq!(checked.is_ok(), is_honoured, "{name}={value}");
         if let Err(error) = checked {
@@ -100,6 +93,55 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
     }
     assert!(check_environment(&|_| None).is_ok());
     assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
+}
+
+#[test]
+fn the_log_and_the_store_are_where_the_settings_of_iac_code_say() {
+    assert_eq!(setting(&read("log-to-stdout: true\n", &|_| None).unwrap(), "log.file"), "/dev/stdout");
+    let file = read("log-to-stdout: true\nlog: debug\n", &|_| None).unwrap();
+    assert_eq!(
+        (setting(&file, "log.file"), setting(&file, "log.filter")),
+        ("/dev/stdout".into(), "debug".into())
+    );
+    let environment = |name: &str| (name == "IAC_CODE_CONFIG_DIR").then(|| "/srv/iac".to_owned());
+    assert_eq!(setting(&read("", &environment).unwrap(), "store"), "sqlite:/srv/iac/a2a/attache.db");
+    for text in ["persistence-dir: /own\n", "store: \"sqlite:/own/attache.db\"\n"] {
+        assert_eq!(setting(&read(text, &environment).unwrap(), "store"), "sqlite:/own/attache.db", "{text}");
+    }
+}
+
+#[test]
+fn what_has_another_effect_here_is_a_warning() {
+    let with = |name: &'static str, value: &'static str| {
+        move |asked: &str| (asked == name).then(|| value.to_owned())
+    };
+    for (name, value, is_told) in [
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "1", true),
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", " Yes ", true),
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "0", false),
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "", false),
+        ("IAC_CODE_A2A_PUSH_KEYRING", "{}", true),
+        ("IAC_CODE_A2A_PUSH_KEYRING", "", false),
+    ] {
+        let environment = with(name, value);
+        assert!(check_environment(&environment).is_ok(), "{name}");
+        let told = warnings(&environment, false, None);
+        assert_eq!(told.iter().any(|text| text.contains(name)), is_told, "{name}={value}: {told:?}");
+    }
+    let trusts = with("IAC_CODE_A2A_TRUST_REQUEST_CWD", "true");
+    assert_eq!(conversation(&trusts).workspaces.allowed, [Path::new("/")]);
+    assert!(warnings(&trusts, true, None).is_empty(), "`workspaces` takes its place");
+    // Data of that system beside the store.
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("attache.db");
+    let is_told = || !warnings(&|_| None, false, Some(&store)).is_empty();
+    std::fs::create_dir(folder.path().join("tasks")).unwrap();
+    assert!(!is_told());
+    std::fs::write(folder.path().join("tasks/t.json"), "{}").unwrap();
+    assert!(is_told());
+    std::fs::remove_file(folder.path().join("tasks/t.json")).unwrap();
+    std::fs::write(folder.path().join("push_keys.json"), "{}").unwrap();
+    assert!(is_told());
 }
 
 #[test]

@@ -187,3 +187,61 @@ async fn a_server_that_was_not_used_for_a_while_ends_by_itself() {
     assert_eq!(super::state(&sent), "TASK_STATE_INPUT_REQUIRED", "{sent}");
     assert!(server.program.end().await.success());
 }
+
+#[tokio::test]
+async fn a_permission_is_shown_and_answered_in_a_chat_in_the_form_of_both_namespaces() {
+    if !has_python("iac_code::command::a_permission_is_shown_and_answered_in_a_chat") {
+        return;
+    }
+    let home = Home::new();
+    for namespace in ["attache", "iac_code"] {
+        let more = format!("permission-default: ask\nmetadata-namespace: {namespace}\n");
+        let server = start_with(&Home::new(), &[], &more).await;
+        let url = &server.program.url;
+        for (answer, expected) in [
+            ("yes", "The stack is created."),
+            ("1", "The stack is created."),
+            ("no", "The stack is not created."),
+            ("2", "The stack is not created."),
+            ("deny", "The stack is not created."),
+        ] {
+            let chat = home.run_with_input(&["chat", url], &format!("apply\n{answer}\n")).await;
+            for text in
+                ["permission: Create the stack\n", "aliyun_ros\n", "vpc.yml", "\n  1. ", "\n  2. ", expected]
+            {
+                assert!(chat.stdout.contains(text), "{namespace} {answer}: {chat}");
+            }
+            assert!(!chat.stdout.contains("schemaVersion"), "{namespace}: {chat}");
+        }
+        // What is no answer changes nothing.
+        let chat = home.run_with_input(&["chat", url], "apply\nperhaps\nyes\n").await;
+        assert!(chat.stdout.contains("The stack is created."), "{namespace}: {chat}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_to_a_task_that_asks_for_a_permission_says_how_to_answer() {
+    if !has_python("iac_code::command::a_message_to_a_task_that_asks_for_a_permission") {
+        return;
+    }
+    let home = Home::new();
+    for how in ["--stream", "--no-stream"] {
+        let server = start_with(&Home::new(), &[], "permission-default: ask\n").await;
+        let url = &server.program.url;
+        let asked = home.run(&["send", url, "apply", how]).await;
+        assert_eq!(asked.code, Some(5), "{asked}");
+        let task = asked.stderr.split("--task ").nth(1).and_then(|rest| rest.split(' ').next());
+        let task = task.unwrap_or_else(|| panic!("{asked}"));
+        let refused = home.run(&["send", url, "yes", "--task", task, how]).await;
+        assert_eq!(refused.code, Some(1), "{refused}");
+        for ran in [&asked, &refused] {
+            assert!(ran.stderr.contains("--data '{"), "{how}: {ran}");
+        }
+        // The answer that the hint names.
+        let data = refused.stderr.split("--data '").nth(1).and_then(|rest| rest.split('\'').next());
+        let answered = home
+            .run(&["send", url, "--task", task, "--data", data.unwrap_or_else(|| panic!("{refused}")), how])
+            .await;
+        assert!(answered.stdout.contains("The stack is created."), "{how}: {answered}");
+    }
+}

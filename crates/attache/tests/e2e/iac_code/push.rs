@@ -18,13 +18,13 @@ use crate::support::Program;
 const SETTINGS: &str = "push-notifications: true\npush: { allow-loopback: true }\n";
 
 /// A receiver of webhooks on this machine.
-struct Receiver {
-    url: String,
+pub(super) struct Receiver {
+    pub(super) url: String,
     told: UnboundedReceiver<(HeaderMap, Value)>,
 }
 
 impl Receiver {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (sender, told) = tokio::sync::mpsc::unbounded_channel();
         let handler = post(move |headers: HeaderMap, Json(body): Json<Value>| async move {
             let _ = sender.send((headers, body));
@@ -33,6 +33,11 @@ impl Receiver {
         let url = format!("http://{}/a2a", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, Router::new().route("/a2a", handler)).await });
         Self { url, told }
+    }
+
+    /// Whether nothing has arrived since the last notification that was read.
+    pub(super) fn is_untold(&mut self) -> bool {
+        self.told.is_empty()
     }
 
     /// The notifications up to the end of a turn.
@@ -68,7 +73,8 @@ async fn a_webhook_is_told_of_the_end_of_a_turn_with_its_token_and_credentials()
     let sent = server.rpc("SendMessage", params).await;
     let task = sent["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{sent}"));
     for (headers, body) in receiver.turn().await {
-        assert_eq!(headers["authorization"], "bearer callback-token");
+        // Receivers compare the scheme as text.
+        assert_eq!(headers["authorization"], "Bearer callback-token");
         assert_eq!(headers["x-a2a-notification-token"], "notification-token");
         assert!(body.to_string().contains(task), "{sent}: {body}");
         // States are delivered. The file and the tools of the turn are not.

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use reqwest::Client;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::{Server, message, settings, start, state, status};
+use super::support::PATIENCE;
+use super::{Server, message, settings, settings_with, start, state, status};
 use crate::home::Home;
 use crate::programs::has_python;
 use crate::support::Program;
@@ -88,4 +90,56 @@ async fn only_directories_in_the_allowed_roots_are_taken() {
         let expected = works_in.cloned().map_err(str::to_owned);
         assert_eq!(server.directory(Some(&cwd)).await, expected, "{what}");
     }
+}
+
+#[tokio::test]
+async fn trusted_callers_name_every_directory_but_those_with_data_of_the_server() {
+    if !has_python("iac_code::workspaces::trusted_callers_name_every_directory") {
+        return;
+    }
+    let home = Home::new();
+    let [own, project, data, _] = folders(&home, ["own", "project", "data", "data/tasks"]);
+    home.file("data/tasks/task-1.json", "{}");
+    let file = settings(&home);
+    let store = format!("sqlite:{data}/attache.db");
+    let keyring = home.path("keyring.json").display().to_string();
+    let arguments =
+        ["serve", "--config", &file, "--listen", "127.0.0.1:0", "--store", &store, "--keyring", &keyring];
+    let environment = [
+        ("IAC_CODE_A2A_TRUST_REQUEST_CWD", "1"),
+        ("IACCODE_A2A_ALLOWED_CWDS", &own),
+        ("IAC_CODE_A2A_PUSH_KEYRING", "{\"keys\": []}"),
+    ];
+    let (program, said) = Program::command_with(&arguments, &environment).await;
+    for words in [
+        "`IAC_CODE_A2A_TRUST_REQUEST_CWD` is set: every caller",
+        "the keys in `IAC_CODE_A2A_PUSH_KEYRING` are not used",
+        "has data of iac-code, which are not read",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let server = Server { program, http: Client::new() };
+    assert_eq!(server.directory(Some(Path::new(&project))).await, Ok(project.clone()));
+    assert_eq!(server.directory(Some(Path::new("/usr"))).await, Ok("/usr".to_owned()));
+    for (what, path) in [("around the store", "/"), ("missing", "/does/not/exist"), ("relative", "usr")] {
+        assert_eq!(server.directory(Some(Path::new(path))).await, Err(INVALID.to_owned()), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_goes_to_standard_output_where_the_settings_say_so() {
+    let home = Home::new();
+    let file = settings_with(&home, "log-to-stdout: true\n");
+    let mut command = crate::support::attache();
+    command.args(["serve", "--config", &file, "--listen", "127.0.0.1:0"]);
+    let mut child = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .env("IAC_CODE_A2A_PUSH_KEYRING", "{}")
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    assert!(first.contains("WARN") && first.contains("IAC_CODE_A2A_PUSH_KEYRING"), "{first}");
 }
