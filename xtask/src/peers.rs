@@ -61,10 +61,15 @@ fn provide_redis() {
     if answers("redis-server") {
         return;
     }
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"]);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    if let Err(error) = quietly(install) {
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        quietly(command)
+    };
+    let install = || apt(&["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"]);
+    // A fresh machine has no lists of packages.
+    let installed = install().or_else(|_| apt(&["update", "--quiet"]).and_then(|()| install()));
+    if let Err(error) = installed {
         eprintln!(
             "    redis-server is not installed: install its Debian package, or Redis 6.2 or later ({error})"
         );
