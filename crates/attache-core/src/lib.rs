@@ -34,6 +34,7 @@ mod redaction;
 mod repeat;
 mod report;
 mod run;
+mod seal;
 mod service;
 mod signal;
 mod snapshot;
@@ -86,6 +87,7 @@ pub use report::{
     Exposure, FileDiff, Namespace, PlanStep, REPORTS_EXTENSION, Report, ReportOptions, ToolReport,
     ToolStatus, UnknownExposure, Usage, take_tool_file, take_tool_file_from_text,
 };
+pub use seal::{Seal, SealError};
 pub use service::{FoundContent, Page, Recovered, Reply, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{

@@ -104,7 +104,8 @@ fn entry(value: Value) -> Result<Option<Entry>, RedisError> {
     Ok(Some(Entry { id, fields }))
 }
 
-fn list(value: Value) -> Result<Vec<Entry>, RedisError> {
+/// The entries in the reply to `XRANGE` or `XCLAIM`. Deleted ones are left out.
+pub fn list(value: Value) -> Result<Vec<Entry>, RedisError> {
     match value {
         Value::Array(values) => values.into_iter().filter_map(|value| entry(value).transpose()).collect(),
         Value::Nil => Ok(Vec::new()),
@@ -132,7 +133,7 @@ pub fn entries(reply: Value) -> Result<Vec<Entry>, RedisError> {
     Ok(all)
 }
 
-/// The reply to `XCLAIM`: the entries that were taken over.
+/// The entries in the reply to `XCLAIM`, which were taken over.
 pub fn claimed(reply: Value) -> Result<Vec<Entry>, RedisError> {
     list(reply)
 }

@@ -530,6 +530,13 @@ impl<A: Agent> Server<A> {
             let agents = Agents::new(blueprint.clone());
             named.into_iter().try_for_each(|(name, agent)| agents.put(&name, agent)).map(|()| agents)
         });
+        #[cfg(feature = "redis")]
+        if let Some(queue) = self.push.queue.as_ref().filter(|_| push)
+            && let Some(flaw) = queue.flaw()
+        {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, flaw);
+            return Err(ServerError::Redis { url: queue.url.to_string(), source });
+        }
         let root = RootParts {
             push: push.then_some(self.push),
             fallback: Fallback { handler: self.fallback, access: self.fallback_access },

@@ -2,9 +2,13 @@
 //!
 //! The outbox says which receivers have deliveries due. Each receiver has its own limit of parallel deliveries, so that a slow receiver
 //! delays only itself. A delivery is settled only after the receiver has responded. If anything fails before that, it is sent again.
+//!
+//! With a [`queue`], the deliveries of the outbox become jobs in Redis, and the server processes that share the queue make them.
 
 mod notification;
 mod options;
+#[cfg(feature = "redis")]
+mod queue;
 mod verdict;
 
 use std::collections::HashMap;
@@ -13,10 +17,14 @@ use std::time::Duration;
 
 use attache_core::{Delivery, Outcome, Service, StoreError};
 use attache_outbound::{Outbound, OutboundError, SetupError, SystemResolver};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use self::notification::{Notice, Origin};
 pub use self::options::{PushOptions, SigningSecret};
+#[cfg(feature = "redis")]
+pub use self::queue::{DeadJob, DeadJobDetails, PushQueue};
 use crate::agents;
 use crate::audit::Denial;
 use crate::limits::Admission;
@@ -44,6 +52,9 @@ struct Inner {
     looking: tokio::sync::Mutex<()>,
     /// Notified when a delivery has ended, so that another can start.
     done: Notify,
+    /// The queue that gets the deliveries of the outbox, and that this process takes jobs from.
+    #[cfg(feature = "redis")]
+    queue: Option<Arc<queue::Queue>>,
 }
 
 /// How many deliveries are running.
@@ -51,6 +62,19 @@ struct Inner {
 struct RunningDeliveries {
     total: usize,
     by_receiver: HashMap<String, usize>,
+}
+
+impl RunningDeliveries {
+    /// How many more deliveries a receiver can take.
+    fn room(&self, receiver: &str, options: &PushOptions) -> usize {
+        let here = self.by_receiver.get(receiver).copied().unwrap_or_default();
+        options.per_receiver.saturating_sub(here).min(options.at_once.saturating_sub(self.total))
+    }
+
+    fn add(&mut self, receiver: &str) {
+        self.total += 1;
+        *self.by_receiver.entry(receiver.to_owned()).or_default() += 1;
+    }
 }
 
 impl PushDispatcher {
@@ -62,11 +86,26 @@ impl PushDispatcher {
     ) -> Result<Self, SetupError> {
         let outbound = Outbound::new(options.policy.clone(), Arc::new(SystemResolver))?;
         let (running, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { service, outbound, options, admission, base, running, looking, done })))
+        Ok(Self(Arc::new(Inner {
+            #[cfg(feature = "redis")]
+            queue: options.queue.clone().map(|options| Arc::new(queue::Queue::new(options))),
+            service,
+            outbound,
+            options,
+            admission,
+            base,
+            running,
+            looking,
+            done,
+        })))
     }
 
     /// Delivers what is due and waits for more, until it is dropped.
     pub(crate) async fn run(self) {
+        #[cfg(feature = "redis")]
+        if let Some(queue) = &self.0.queue {
+            return queue::run(&self, queue).await;
+        }
         loop {
             // Subscribed before the outbox is read, so that no delivery is missed.
             let grown = self.0.service.store().outbox().grown();
@@ -82,6 +121,10 @@ impl PushDispatcher {
 
     /// Delivers what is due, and waits until nothing is due or running.
     pub(crate) async fn drain(&self) {
+        #[cfg(feature = "redis")]
+        if let Some(queue) = &self.0.queue {
+            return queue.drain().await;
+        }
         loop {
             let done = self.0.done.notified();
             self.deliver_due().await;
@@ -130,34 +173,81 @@ impl PushDispatcher {
 
     /// How many more deliveries a receiver can take now.
     fn room(&self, receiver: &str) -> usize {
-        let PushOptions { per_receiver, at_once, .. } = &self.0.options;
-        let running = self.0.running.lock();
-        let here = running.by_receiver.get(receiver).copied().unwrap_or_default();
-        per_receiver.saturating_sub(here).min(at_once.saturating_sub(running.total))
+        self.0.running.lock().room(receiver, &self.0.options)
+    }
+
+    /// Counts a delivery to a receiver, until the result is dropped.
+    fn count(&self, receiver: &str) -> RunningDelivery {
+        self.0.running.lock().add(receiver);
+        RunningDelivery { dispatcher: self.clone(), receiver: receiver.to_owned() }
+    }
+
+    /// Counts a delivery to a receiver, unless it has as many as it may have.
+    #[cfg(feature = "redis")]
+    fn count_if_free(&self, receiver: &str) -> Option<RunningDelivery> {
+        let mut running = self.0.running.lock();
+        let has_room = running.room(receiver, &self.0.options) > 0;
+        has_room.then(|| {
+            running.add(receiver);
+            RunningDelivery { dispatcher: self.clone(), receiver: receiver.to_owned() }
+        })
     }
 
     fn begin(&self, receiver: &str, delivery: Delivery) {
-        {
-            let mut running = self.0.running.lock();
-            running.total += 1;
-            *running.by_receiver.entry(receiver.to_owned()).or_default() += 1;
-        }
-        let running = RunningDelivery { dispatcher: self.clone(), receiver: receiver.to_owned() };
+        let running = self.count(receiver);
         tokio::spawn(async move {
             running.dispatcher.deliver(delivery).await;
             drop(running);
         });
     }
 
-    async fn deliver(&self, delivery: Delivery) {
-        let Inner { service, outbound, options, .. } = &*self.0;
-        let id = delivery.id.clone();
+    /// The body of a delivery. `None` if the task was deleted.
+    async fn body(&self, delivery: &Delivery) -> Result<Option<Bytes>, StoreError> {
         let base: Arc<str> = match &delivery.owner.agent {
             Some(agent) => format!("{}{}/{agent}", self.0.base, agents::PATH).into(),
             None => self.0.base.as_str().into(),
         };
+        let service = &self.0.service;
         let links = service.links(&base, delivery.owner.tenant.as_deref());
-        let body = match notification::body(&delivery, service.store(), links.as_ref()).await {
+        notification::body(delivery, service.store(), links.as_ref()).await
+    }
+
+    /// Makes one attempt to send a notification.
+    async fn send(&self, notice: Notice<'_>) -> Outcome {
+        let Inner { service, outbound, options, .. } = &*self.0;
+        let Notice { owner, task, name, attempts, .. } = notice;
+        let answer = outbound.post(notification::request(notice, options, service.now())).await;
+        if let Err(OutboundError::Refused(refused)) = &answer {
+            self.0.admission.deny(&Denial {
+                principal: &owner.principal,
+                tenant: owner.tenant.as_deref(),
+                address: None,
+                binding: "webhook",
+                agent: owner.agent.as_deref(),
+                operation: &"delivery",
+                task: Some(task),
+                reason: &refused.to_string(),
+                status: 403,
+            });
+        }
+        let outcome = verdict::verdict(attempts, answer, options, service.now());
+        match &outcome {
+            Outcome::Delivered | Outcome::Postponed(_) => {
+                tracing::debug!(delivery = name, "told a webhook");
+            }
+            Outcome::Failed { again, error } => {
+                tracing::debug!(delivery = name, %again, error, "a delivery failed and is tried again");
+            }
+            Outcome::GivenUp { error, .. } => {
+                tracing::warn!(delivery = name, error, "a delivery failed for the last time");
+            }
+        }
+        outcome
+    }
+
+    async fn deliver(&self, delivery: Delivery) {
+        let id = delivery.id.clone();
+        let body = match self.body(&delivery).await {
             Ok(Some(body)) => body,
             // The task was deleted, and its webhooks with it.
             Ok(None) => return,
@@ -167,34 +257,20 @@ impl PushDispatcher {
                 return;
             }
         };
-        let request = notification::request(&delivery, body, options, service.now());
-        let answer = outbound.post(request).await;
-        if let Err(OutboundError::Refused(refused)) = &answer {
-            self.0.admission.deny(&Denial {
-                principal: &delivery.owner.principal,
-                tenant: delivery.owner.tenant.as_deref(),
-                address: None,
-                binding: "webhook",
-                agent: delivery.owner.agent.as_deref(),
-                operation: &"delivery",
-                task: Some(id.task.as_str()),
-                reason: &refused.to_string(),
-                status: 403,
-            });
-        }
-        let outcome = verdict::verdict(&delivery, answer, options, service.now());
-        match &outcome {
-            Outcome::Delivered | Outcome::Postponed(_) => {
-                tracing::debug!(delivery = %id, "told a webhook");
-            }
-            Outcome::Failed { again, error } => {
-                tracing::debug!(delivery = %id, %again, error, "a delivery failed and is tried again");
-            }
-            Outcome::GivenUp { error, .. } => {
-                tracing::warn!(delivery = %id, error, "a delivery failed for the last time");
-            }
-        }
-        if let Err(error) = service.store().outbox().settle(&id, outcome).await {
+        let notice = Notice {
+            name: &id.to_string(),
+            owner: &delivery.owner,
+            task: id.task.as_str(),
+            webhook: &delivery.webhook,
+            id: &id.token(),
+            event: Some(id.seq),
+            attempts: delivery.attempts,
+            headers: notification::body_headers(delivery.webhook.dialect),
+            body,
+            origin: Origin::Ours,
+        };
+        let outcome = self.send(notice).await;
+        if let Err(error) = self.0.service.store().outbox().settle(&id, outcome).await {
             // The delivery stays taken for a while and is then sent again: at least once.
             tracing::warn!(delivery = %id, %error, "the outcome of a delivery could not be recorded");
         }

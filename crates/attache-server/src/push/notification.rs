@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use attache_core::{ArtifactLinks, Delivery, Store, StoreError, TaskEvent, View};
+use attache_core::{ArtifactLinks, Delivery, Owner, Seq, Store, StoreError, TaskEvent, View, Webhook};
 use attache_outbound::OutboundRequest;
 use attache_protocol::{Dialect, MEDIA_TYPE, Timestamp};
 use aws_lc_rs::hmac;
@@ -15,19 +15,22 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{PushOptions, SigningSecret};
 
 /// The token of the webhook's creator, by which the receiver recognizes the notification.
-const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
+pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
+
+/// The protocol version of the body.
+pub(super) const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
 /// The id of the delivery; the same for every attempt.
-const DELIVERY: HeaderName = HeaderName::from_static("x-a2a-delivery-id");
+pub(super) const DELIVERY: HeaderName = HeaderName::from_static("x-a2a-delivery-id");
 
 /// The number of the event in the log of its task.
-const EVENT: HeaderName = HeaderName::from_static("x-a2a-event-number");
+pub(super) const EVENT: HeaderName = HeaderName::from_static("x-a2a-event-number");
 
 /// The number of the attempt, from 1.
 const ATTEMPT: HeaderName = HeaderName::from_static("x-a2a-delivery-attempt");
 
 /// The trace of the request that created the webhook.
-const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hexadecimal>`.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
@@ -68,26 +71,60 @@ async fn in_dialect(
     Ok(Some(out.into()))
 }
 
-/// The HTTP request of a delivery.
-pub(super) fn request(
-    delivery: &Delivery,
-    body: Bytes,
-    options: &PushOptions,
-    now: Timestamp,
-) -> OutboundRequest {
-    let config = &delivery.webhook.config;
+/// What is sent to a webhook.
+pub(super) struct Notice<'a> {
+    /// What the log calls it.
+    pub(super) name: &'a str,
+    /// The owner of the task, if it is known.
+    pub(super) owner: &'a Owner,
+    pub(super) task: &'a str,
+    pub(super) webhook: &'a Webhook,
+    /// The id that the receiver sees, the same for all attempts.
+    pub(super) id: &'a str,
+    /// The position of the event, if the notification is about one of a store.
+    pub(super) event: Option<Seq>,
+    /// The number of earlier attempts.
+    pub(super) attempts: u32,
+    /// The headers that say what the body is.
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// Whether this server, or another one with its keys, has made the body. Nothing else is signed.
+    pub(super) origin: Origin,
+}
+
+/// Where a notification comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A server with the keys of this one.
+    Ours,
+    /// Somebody else who can write to the queue.
+    #[cfg(feature = "redis")]
+    Others,
+}
+
+/// The headers that say what the body in a dialect is.
+pub(super) fn body_headers(dialect: Option<Dialect>) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("attache/", env!("CARGO_PKG_VERSION"))));
-    let media_type = match delivery.webhook.dialect {
+    let media_type = match dialect {
         None => {
-            headers.insert(HeaderName::from_static("a2a-version"), HeaderValue::from_static("1.0"));
+            headers.insert(VERSION, HeaderValue::from_static("1.0"));
             MEDIA_TYPE
         }
         Some(_) => "application/json",
     };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(EVENT, HeaderValue::from(delivery.id.seq.0));
-    headers.insert(ATTEMPT, HeaderValue::from(delivery.attempts + 1));
+    headers
+}
+
+/// The HTTP request of a notification.
+pub(super) fn request(notice: Notice<'_>, options: &PushOptions, now: Timestamp) -> OutboundRequest {
+    let Notice { webhook, id, event, attempts, mut headers, body, origin, .. } = notice;
+    let config = &webhook.config;
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("attache/", env!("CARGO_PKG_VERSION"))));
+    if let Some(event) = event {
+        headers.insert(EVENT, HeaderValue::from(event.0));
+    }
+    headers.insert(ATTEMPT, HeaderValue::from(attempts.saturating_add(1)));
     // The values were validated as headers when the webhook was created.
     let mut put = |name: HeaderName, value: &str, secret: bool| {
         if let Ok(mut value) = HeaderValue::from_str(value) {
@@ -95,8 +132,8 @@ pub(super) fn request(
             headers.insert(name, value);
         }
     };
-    put(DELIVERY, &delivery.id.token(), false);
-    if let Some(trace_parent) = &delivery.webhook.trace_parent {
+    put(DELIVERY, id, false);
+    if let Some(trace_parent) = &webhook.trace_parent {
         put(TRACE_PARENT, trace_parent.as_str(), false);
     }
     if let Some(token) = &config.token {
@@ -107,8 +144,11 @@ pub(super) fn request(
     {
         put(AUTHORIZATION, &authorization(&authentication.scheme, credentials), true);
     }
-    if let Some(secret) = &options.secret {
-        put(SIGNATURE, &sign(secret, now, &body), false);
+    match (&options.secret, origin) {
+        (Some(secret), Origin::Ours) => put(SIGNATURE, &sign(secret, now, &body), false),
+        #[cfg(feature = "redis")]
+        (Some(_), Origin::Others) => {}
+        (None, _) => {}
     }
     OutboundRequest { url: config.url.clone(), headers, body, timeout: options.timeout }
 }

@@ -25,6 +25,9 @@ pub struct PushOptions {
     pub at_once: usize,
     /// Signs deliveries, if set.
     pub secret: Option<SigningSecret>,
+    /// The queue that shares deliveries with other server processes. Without one, this process makes the deliveries of its store.
+    #[cfg(feature = "redis")]
+    pub queue: Option<super::PushQueue>,
 }
 
 impl Default for PushOptions {
@@ -38,6 +41,8 @@ impl Default for PushOptions {
             per_receiver: 8,
             at_once: 256,
             secret: None,
+            #[cfg(feature = "redis")]
+            queue: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use attache_core::{Delivery, Outcome};
+use attache_core::Outcome;
 use attache_outbound::{OutboundError, OutboundResponse};
 use attache_protocol::Timestamp;
 use http::StatusCode;
@@ -12,8 +12,9 @@ use super::PushOptions;
 /// The longest time that a receiver may ask for with `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The outcome of an attempt, after so many earlier ones.
 pub(super) fn verdict(
-    delivery: &Delivery,
+    attempts: u32,
     answer: Result<OutboundResponse, OutboundError>,
     options: &PushOptions,
     now: Timestamp,
@@ -30,10 +31,10 @@ pub(super) fn verdict(
             (error.to_string(), true, Duration::ZERO)
         }
     };
-    if !again || delivery.attempts + 1 >= options.attempts {
+    if !again || attempts.saturating_add(1) >= options.attempts {
         return Outcome::GivenUp { at: now, error };
     }
-    let wait = wait(delivery.attempts, options, fastrand::f64()).max(asked);
+    let wait = back_off(attempts, options).max(asked);
     Outcome::Failed { again: now.after(wait), error }
 }
 
@@ -53,6 +54,11 @@ fn explain(status: StatusCode) -> String {
     format!("the receiver answered {status}")
 }
 
+/// How long to wait after so many earlier attempts and one more that failed.
+pub(super) fn back_off(attempts: u32, options: &PushOptions) -> Duration {
+    wait(attempts, options, fastrand::f64())
+}
+
 /// Doubles with each attempt up to a limit, and is shortened at random by up to half, so that receivers that failed together are not tried
 /// again together.
 fn wait(attempts: u32, options: &PushOptions, random: f64) -> Duration {
@@ -66,36 +72,17 @@ fn system_time(time: Timestamp) -> SystemTime {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use attache_core::{DeliveryId, Entry, Owner, PushEvents, Seq, TaskEvent, Webhook};
-    use attache_protocol::{Task, TaskPushNotificationConfig};
     use bytes::Bytes;
     use http::HeaderMap;
 
     use super::*;
-
-    fn delivery(attempts: u32) -> Delivery {
-        Delivery {
-            owner: Owner::default(),
-            id: DeliveryId { task: "t".into(), webhook: "w".into(), seq: Seq(1) },
-            webhook: Webhook {
-                config: TaskPushNotificationConfig::default(),
-                events: PushEvents::States,
-                dialect: None,
-                trace_parent: None,
-            },
-            entry: Arc::new(Entry::new(Seq(1), TaskEvent::Created(Arc::new(Task::default())))),
-            attempts,
-        }
-    }
 
     fn answered(attempts: u32, status: u16, retry_after: Option<&'static str>) -> Outcome {
         let mut headers = HeaderMap::new();
         headers.extend(retry_after.map(|value| (http::header::RETRY_AFTER, value.parse().unwrap())));
         let status = StatusCode::from_u16(status).unwrap();
         let answer = OutboundResponse { status, headers, body: Bytes::new(), truncated: false };
-        verdict(&delivery(attempts), Ok(answer), &PushOptions::default(), Timestamp::UNIX_EPOCH)
+        verdict(attempts, Ok(answer), &PushOptions::default(), Timestamp::UNIX_EPOCH)
     }
 
     fn waits(outcome: &Outcome) -> Option<i64> {
@@ -142,12 +129,9 @@ mod tests {
         assert!(waits(&answered(14, 500, None)).is_some());
         assert!(matches!(answered(15, 500, None), Outcome::GivenUp { .. }));
         let refused = Err(OutboundError::Refused(attache_outbound::Refused::Metadata));
-        let outcome = verdict(&delivery(0), refused, &PushOptions::default(), Timestamp::UNIX_EPOCH);
+        let outcome = verdict(0, refused, &PushOptions::default(), Timestamp::UNIX_EPOCH);
         assert!(matches!(outcome, Outcome::GivenUp { .. }));
         let timed_out = Err(OutboundError::TimedOut { limit: Duration::from_secs(15) });
-        assert!(
-            waits(&verdict(&delivery(0), timed_out, &PushOptions::default(), Timestamp::UNIX_EPOCH))
-                .is_some()
-        );
+        assert!(waits(&verdict(0, timed_out, &PushOptions::default(), Timestamp::UNIX_EPOCH)).is_some());
     }
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
+use attache_core::{Seal, SealError};
 use attache_files::{self as private, Stamp};
 use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 use aws_lc_rs::rand;
@@ -281,6 +282,16 @@ impl Keyring {
         self.refresh()?;
         let keys = self.0.keys.read();
         Ok(parse_sealed(sealed).is_some_and(|(id, ..)| keys.keys.first().is_some_and(|key| key.id == id)))
+    }
+}
+
+impl Seal for Keyring {
+    fn seal(&self, purpose: &[u8], secret: &[u8]) -> Result<Vec<u8>, SealError> {
+        Self::seal(self, purpose, secret).map_err(SealError::new)
+    }
+
+    fn open(&self, purpose: &[u8], sealed: &[u8]) -> Result<Vec<u8>, SealError> {
+        Self::open(self, purpose, sealed).map(|plain| plain.to_vec()).map_err(SealError::new)
     }
 }
 

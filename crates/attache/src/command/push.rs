@@ -1,5 +1,7 @@
 //! `attache push`: webhooks, from both ends, and the deliveries that are pending or were given up.
 
+mod queue;
+
 use attache::core::{Clock, DeadDelivery, DeliveryId, PendingDelivery, SystemClock};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -45,7 +47,7 @@ pub(crate) enum Dead {
     /// List them, oldest first
     List {
         #[command(flatten)]
-        common: Common,
+        of: DeadArgs,
 
         /// How many at most
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
@@ -56,21 +58,32 @@ pub(crate) enum Dead {
     /// The server that uses the store does so within seconds; if none runs, the next one does.
     Retry {
         #[command(flatten)]
-        common: Common,
+        of: DeadArgs,
 
         /// Only this one, as `list` shows it
-        #[arg(value_name = "ID", value_parser = parse_id)]
-        id: Option<DeliveryId>,
+        #[arg(value_name = "ID")]
+        id: Option<String>,
     },
     /// Delete them
     Purge {
         #[command(flatten)]
-        common: Common,
+        of: DeadArgs,
 
         /// Only this one, as `list` shows it
-        #[arg(value_name = "ID", value_parser = parse_id)]
-        id: Option<DeliveryId>,
+        #[arg(value_name = "ID")]
+        id: Option<String>,
     },
+}
+
+/// The arguments of those about deliveries that were given up.
+#[derive(Debug, Args)]
+pub(crate) struct DeadArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// Those of the push queue in Redis, which the configuration file names in `push.redis`, instead of those in the store
+    #[arg(long)]
+    queue: bool,
 }
 
 /// The arguments of all of these.
@@ -86,17 +99,20 @@ pub(crate) struct Common {
     output: Output,
 }
 
-fn parse_id(text: &str) -> Result<DeliveryId, &'static str> {
-    text.parse()
+fn parse_id(text: Option<String>) -> Result<Option<DeliveryId>, Failure> {
+    let parse = |text: String| {
+        text.parse().map_err(|error| Failure::usage(format!("`{text}` is no delivery: {error}")))
+    };
+    text.map(parse).transpose()
 }
 
 impl Push {
     /// The option `--config`, for a subcommand that reads settings.
     pub(super) fn settings_file(&self) -> Option<&SettingsFile> {
         match self {
-            Self::Dead(
-                Dead::List { common, .. } | Dead::Retry { common, .. } | Dead::Purge { common, .. },
-            ) => Some(&common.file),
+            Self::Dead(Dead::List { of, .. } | Dead::Retry { of, .. } | Dead::Purge { of, .. }) => {
+                Some(&of.common.file)
+            }
             Self::Pending { common, .. } => Some(&common.file),
             Self::Add(_) | Self::List(_) | Self::Rm(_) | Self::Listen(_) => None,
         }
@@ -161,13 +177,18 @@ fn pending(Common { place, output, .. }: &Common, limit: usize) -> Result<(), Fa
 impl Dead {
     fn run(self) -> Result<(), Failure> {
         match self {
-            Self::List { common, limit } => list(&common, limit),
-            Self::Retry { common: Common { place, output, .. }, id } => {
+            Self::List { of, limit } if of.queue => queue::list(&of.common, limit),
+            Self::Retry { of, id } if of.queue => queue::retry(&of.common, id.as_deref()),
+            Self::Purge { of, id } if of.queue => queue::purge(&of.common, id.as_deref()),
+            Self::List { of, limit } => list(&of.common, limit),
+            Self::Retry { of: DeadArgs { common: Common { place, output, .. }, .. }, id } => {
+                let id = parse_id(id)?;
                 let mut store = store::open(&place.file()?)?;
                 let count = store.retry_dead(id.as_ref(), SystemClock.now()).map_err(Failure::new)?;
                 report(&output, "to be tried again", count, id.as_ref())
             }
-            Self::Purge { common: Common { place, output, .. }, id } => {
+            Self::Purge { of: DeadArgs { common: Common { place, output, .. }, .. }, id } => {
+                let id = parse_id(id)?;
                 let mut store = store::open(&place.file()?)?;
                 let count = store.purge_dead(id.as_ref()).map_err(Failure::new)?;
                 report(&output, "forgotten", count, id.as_ref())

@@ -43,6 +43,14 @@ const MEDIA_TYPES: [&str; 8] = [
     "application/octet-stream",
 ];
 
+/// The names of the push queue of that system in Redis, and our settings for them.
+const PUSH_NAMES: [(&str, &str, &str); 4] = [
+    ("push-stream", "push.redis.stream", "iac-code:a2a:push"),
+    ("push-retry-key", "push.redis.retry-key", "iac-code:a2a:push:retry"),
+    ("push-dead-stream", "push.redis.dead-stream", "iac-code:a2a:push:dead"),
+    ("push-consumer-group", "push.redis.consumer-group", "iac-code-push"),
+];
+
 /// The rules for conversations of that server.
 pub(super) fn conversation(environment: Environment<'_>) -> Conversation {
     let listed = |name: &str| {
@@ -305,13 +313,31 @@ impl Translation<'_, '_> {
         match self.take("push-queue") {
             None => {}
             Some((queue, _)) if queue == "local-file" => {}
-            Some((queue, position)) if queue == "redis-streams" => self.refuse(
-                position,
-                "`push-queue: redis-streams` is not available here",
-                "leave it out: deliveries are kept in the store, and survive a restart",
-            ),
+            Some((queue, position)) if queue == "redis-streams" => self.push_queue(position),
             Some((_, position)) => {
                 self.refuse(position, "`push-queue` is `local-file` or `redis-streams`", "")
+            }
+        }
+    }
+
+    /// Deliveries that several processes share over Redis.
+    fn push_queue(&mut self, position: Position) {
+        self.set("push.queue", text("redis"));
+        match self.take("push-redis-url") {
+            Some((url, _)) => self.set("push.redis.url", text(&url)),
+            None => self.refuse(position, "`push-queue: redis-streams` needs a `push-redis-url`", ""),
+        }
+        for (theirs, ours, usual) in PUSH_NAMES {
+            let name = self.take(theirs).map_or_else(|| usual.to_owned(), |(name, _)| name);
+            self.set(ours, text(&name));
+        }
+        if let Some((name, _)) = self.take("push-consumer-name") {
+            self.set("push.redis.consumer-name", text(&name));
+        }
+        if let Some((lease, position)) = self.take("push-lease-timeout-ms") {
+            match lease.parse::<u64>() {
+                Ok(lease) => self.set("push.redis.lease", text(&format!("{lease}ms"))),
+                Err(_) => self.refuse(position, "`push-lease-timeout-ms` must be a whole number", ""),
             }
         }
     }

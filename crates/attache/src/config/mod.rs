@@ -34,6 +34,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use attache::client::AddressBook;
+use attache::server::PushQueue;
 use attache_agents::{AgentFault, AgentSettings};
 pub(crate) use attache_iii::variables::Unread;
 use serde::Deserialize;
@@ -53,7 +54,7 @@ use self::error::ConfigError;
 pub(crate) use self::log::{LogFormat, STANDARD_OUTPUT};
 pub(crate) use self::model::ModelTool;
 pub(crate) use self::program::CommandLine;
-pub(crate) use self::redis::redis_streams;
+pub(crate) use self::redis::{push_queue, redis_streams};
 pub(crate) use self::reports::SafeMode;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
@@ -290,6 +291,16 @@ impl ConfigFile {
         }
         let position = self.root.at(path).map(|node| format!(":{}", node.position)).unwrap_or_default();
         failure.about(format_args!("{}{position}: `{path}`", self.path.display()))
+    }
+}
+
+/// The push queue of the file with this name, or else of the default file if it exists. The rest of the file is not read.
+pub(crate) fn configured_push_queue(named: Option<&Path>) -> Result<Option<PushQueue>, Failure> {
+    let matters = |section: &str| section == "compat" || section == "push" || section.starts_with("push-");
+    let Some(file) = ConfigFile::find(named, &matters, None)? else { return Ok(None) };
+    match file.errors.is_empty() {
+        true => push_queue(&file.settings.push),
+        false => Err(Failure::all(file.errors)),
     }
 }
 

@@ -1,13 +1,14 @@
-//! The settings of the Redis Streams transport.
+//! The settings of the Redis Streams transport, and of the push queue in Redis.
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use attache::server::{RedisStreams, RedisUrl};
+use attache::server::{PushQueue, RedisStreams, RedisUrl};
+use attache::store::Keyring;
 
-use super::secret::Secret;
-use super::settings::Redis;
+use super::secret::{Masked, Secret};
+use super::settings::{Push, PushQueueKind, PushRedis, Redis};
 use super::units::{Count, Described, FromText, Size};
 use crate::command::Failure;
 
@@ -55,23 +56,8 @@ pub(crate) fn redis_streams(
         };
     };
     let usage = |text: String| Failure::usage(format!("`redis`: {text}"));
-    let mut url: RedisUrl = url.parse().map_err(|error| usage(format!("{error}")))?;
-    let password = match (&settings.password, &settings.password_file) {
-        (Some(_), Some(_)) => {
-            return Err(usage("there is both a `password` and a `password-file`".to_owned()));
-        }
-        (Some(password), None) => Some(password.0.clone()),
-        (None, Some(path)) => {
-            Some(Secret::in_file(path).map_err(|error| usage(error.to_string()))?.reveal().to_owned())
-        }
-        (None, None) => None,
-    };
-    if let Some(password) = password {
-        url = url.with_credentials(None, &password);
-    }
-    if let Some(path) = &settings.ca_file {
-        url = url.trust(certificates(path).map_err(usage)?);
-    }
+    let Redis { password, password_file, ca_file, .. } = settings;
+    let url = server(url, password.as_ref(), password_file.as_deref(), ca_file.as_deref()).map_err(usage)?;
     let streams = RedisStreams::of(url).with(|redis| {
         let text = |to: &mut String, from: &Option<String>| from.iter().for_each(|from| to.clone_from(from));
         text(&mut redis.request_stream, &settings.request_stream);
@@ -103,6 +89,70 @@ pub(crate) fn redis_streams(
     match streams.flaw() {
         Some(flaw) => Err(usage(flaw)),
         None => Ok(Some(streams)),
+    }
+}
+
+/// A Redis server with its password and the certificates to trust.
+fn server(
+    url: &str,
+    password: Option<&Masked>,
+    password_file: Option<&Path>,
+    ca_file: Option<&Path>,
+) -> Result<RedisUrl, String> {
+    let mut url: RedisUrl = url.parse().map_err(|error| format!("{error}"))?;
+    let password = match (password, password_file) {
+        (Some(_), Some(_)) => return Err("there is both a `password` and a `password-file`".to_owned()),
+        (Some(password), None) => Some(password.0.clone()),
+        (None, Some(path)) => {
+            Some(Secret::in_file(path).map_err(|error| error.to_string())?.reveal().to_owned())
+        }
+        (None, None) => None,
+    };
+    if let Some(password) = password {
+        url = url.with_credentials(None, &password);
+    }
+    match ca_file {
+        Some(path) => Ok(url.trust(certificates(path)?)),
+        None => Ok(url),
+    }
+}
+
+/// The push queue, if deliveries wait in Redis. Its keys are for this check only: the server sets those of its store.
+pub(crate) fn push_queue(push: &Push) -> Result<Option<PushQueue>, Failure> {
+    let settings = &push.redis;
+    let url = match (push.queue.unwrap_or_default(), &settings.url) {
+        (PushQueueKind::Redis, Some(url)) => url.0.to_string(),
+        (PushQueueKind::Redis, None) => {
+            return Err(Failure::usage("`push.queue` is `redis`, and no Redis server is named")
+                .hint("set `push.redis.url`, such as `redis://127.0.0.1:6379/0`"));
+        }
+        (PushQueueKind::Store, _) if *settings == PushRedis::default() => return Ok(None),
+        (PushQueueKind::Store, _) => {
+            return Err(Failure::usage("the section `push.redis` has no effect without `push.queue: redis`")
+                .hint("set `push.queue`, or leave the section out"));
+        }
+    };
+    let usage = |text: String| Failure::usage(format!("`push.redis`: {text}"));
+    let PushRedis { password, password_file, ca_file, .. } = settings;
+    let url = server(&url, password.as_ref(), password_file.as_deref(), ca_file.as_deref()).map_err(usage)?;
+    let keys = Keyring::ephemeral().map_err(Failure::new)?;
+    let queue = PushQueue::new(url, keys).with(|queue| {
+        let text = |to: &mut String, from: &Option<String>| from.iter().for_each(|from| to.clone_from(from));
+        text(&mut queue.stream, &settings.stream);
+        text(&mut queue.retry_key, &settings.retry_key);
+        text(&mut queue.dead_stream, &settings.dead_stream);
+        text(&mut queue.group, &settings.consumer_group);
+        queue.consumer.clone_from(&settings.consumer_name);
+        if let Some(FromText(time)) = &settings.lease {
+            queue.lease = time.0;
+        }
+        if let Some(FromText(Count(count))) = &settings.keep_dead {
+            queue.keep_dead = to_usize(count.get().into());
+        }
+    });
+    match queue.flaw() {
+        Some(flaw) => Err(usage(flaw)),
+        None => Ok(Some(queue)),
     }
 }
 
@@ -140,6 +190,28 @@ mod tests {
         let error = redis_streams(Some("redis://127.0.0.1"), Some(&settings)).err();
         let text = error.map(|failure| failure.to_string()).unwrap_or_default();
         assert!(text.contains("could be named as a reply stream"), "{text}");
+    }
+
+    #[test]
+    fn a_push_queue_has_a_server_and_is_asked_for() {
+        let with = |queue, url: Option<&str>| {
+            let url = url.map(|url| FromText(url.parse().unwrap()));
+            let push = Push { queue, redis: PushRedis { url, ..PushRedis::default() }, ..Push::default() };
+            push_queue(&push).map_err(|failure| failure.to_string())
+        };
+        assert!(with(None, None).unwrap().is_none());
+        assert!(with(Some(PushQueueKind::Store), None).unwrap().is_none());
+        let url = Some("redis://:s3cret@127.0.0.1:6379/1");
+        let queue = with(Some(PushQueueKind::Redis), url).unwrap().unwrap();
+        assert_eq!(
+            (queue.stream.as_str(), queue.url.to_string().as_str()),
+            ("attache:a2a:push", "redis://127.0.0.1:6379/1")
+        );
+        assert!(!format!("{queue:?}").contains("s3cret"));
+        assert!(with(Some(PushQueueKind::Redis), None).unwrap_err().contains("no Redis server is named"));
+        assert!(with(None, url).unwrap_err().contains("has no effect without `push.queue: redis`"));
+        let error = with(Some(PushQueueKind::Redis), Some("redis://:s3cret@h:99999")).unwrap_err();
+        assert!(error.contains("not the URL of a Redis server") && !error.contains("s3cret"), "{error}");
     }
 
     #[test]

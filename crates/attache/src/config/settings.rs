@@ -415,6 +415,54 @@ settings! {
         #[flag(https_webhooks_only)]
         https_only: bool,
     }
+
+    {
+        /// Where deliveries wait: in the store of this process, or in Redis, where several processes share them; `store` if this is not set
+        queue: Option<PushQueueKind>,
+        /// The Redis server of `queue: redis`
+        #[mark(section)] redis: PushRedis,
+    }
+}
+
+/// Where deliveries wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PushQueueKind {
+    /// In the store of this process
+    #[default]
+    Store,
+    /// In Redis, where several processes share them
+    Redis,
+}
+
+settings! {
+    /// The Redis server of the push queue.
+    PushRedis in "push.redis.";
+
+    {
+        /// The Redis server
+        url: Option<FromText<RedisText>>,
+        /// The password of Redis, instead of one in the URL
+        password: Option<Masked>,
+        /// The file with the password of Redis
+        password_file: Option<PathBuf>,
+        /// Certificates (PEM) that are trusted for `rediss://` instead of those of the system
+        ca_file: Option<PathBuf>,
+        /// The stream of deliveries; `attache:a2a:push` if this is not set
+        stream: Option<String>,
+        /// The sorted set of deliveries that wait for their next attempt; `attache:a2a:push:retry` if this is not set
+        retry_key: Option<String>,
+        /// The stream of deliveries that were given up; `attache:a2a:push:dead` if this is not set
+        dead_stream: Option<String>,
+        /// The consumer group of all processes that share the deliveries; `attache-push` if this is not set
+        consumer_group: Option<String>,
+        /// The name of this process in the group; a random one if this is not set
+        consumer_name: Option<String>,
+        /// When the deliveries of a process that has ended are taken over; after 5 minutes if this is not set
+        lease: Option<FromText<Time>>,
+        /// How many deliveries that were given up are kept; 1000 if this is not set
+        keep_dead: Option<FromText<Count>>,
+    }
 }
 
 settings! {

@@ -44,12 +44,10 @@ pub(crate) fn template() -> String {
         let is_section = described
             .iter()
             .any(|(other, _)| other.strip_prefix(key.as_str()).is_some_and(|rest| rest.starts_with('.')));
-        let (indent, name) = match key.split_once('.') {
-            Some((_, name)) => ("  ", name),
-            None => ("", key.as_str()),
-        };
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let indent = "  ".repeat(key.matches('.').count());
         // Writing to a text cannot fail.
-        let _ = write_setting(&mut out, key, indent, name, description, is_section, serve);
+        let _ = write_setting(&mut out, key, &indent, name, description, is_section, serve);
     }
     out
 }
@@ -77,7 +75,7 @@ fn write_setting(
     }
     writeln!(out, "{prose}")?;
     if is_section {
-        return writeln!(out, "{name}:");
+        return writeln!(out, "{indent}{name}:");
     }
     if let Some(default) = serve.and_then(|serve| default_of(serve, key)) {
         return writeln!(out, "{indent}#{name}: {default}");
@@ -135,7 +133,7 @@ fn quoted(text: &str) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::command::Command as Subcommand;
-    use crate::config::redis::redis_streams;
+    use crate::config::redis::{push_queue, redis_streams};
     use crate::config::{ConfigFile, DisplayValue, parse_arguments};
 
     /// The file of the repository, which `attache config init -` prints.
@@ -223,12 +221,13 @@ pub(super) mod tests {
     }
 
     /// What each section needs to be used.
-    const NEEDED: [(&str, &str); 6] = [
+    const NEEDED: [(&str, &str); 7] = [
         ("program", "command: ./agent.py"),
         ("model", "url: https://models.example.com/v1, name: m"),
         ("acp", "command: agent"),
         ("mcp", "command: server"),
         ("redis", "url: redis://127.0.0.1:6379/0"),
+        ("push.redis", "url: redis://127.0.0.1:6379/0"),
         ("remote", "url: https://agents.example.com"),
     ];
 
@@ -255,6 +254,7 @@ pub(super) mod tests {
         });
         let redis = settings.redis.url.as_ref().map(|url| url.0.to_string());
         let redis = redis_streams(redis.as_deref(), Some(&settings.redis)).unwrap();
+        let queue = push_queue(&settings.push).map_err(|failure| failure.to_string());
         let store = std::sync::Arc::new(attache::core::MemoryStore::default());
         let remote = settings.remote.options(store, attache_agents::AgentCredentials::default(), None);
         let remote = remote.ok().map(|options| {
@@ -265,7 +265,9 @@ pub(super) mod tests {
         settings.work_options(&mut work);
         let conversations = (rules.contexts, sizes, input.fetch.is_some());
         let others = (work.reports.namespace, settings.safe_mode.unwrap_or_default());
-        format!("{conversations:?} {program:?} {model:?} {acp:?} {mcp:?} {redis:?} {remote:?} {others:?}")
+        format!(
+            "{conversations:?} {program:?} {model:?} {acp:?} {mcp:?} {redis:?} {queue:?} {remote:?} {others:?}"
+        )
     }
 
     /// Another value of a setting with this default.
@@ -274,6 +276,7 @@ pub(super) mod tests {
             "true" => "false".to_owned(),
             "false" => "true".to_owned(),
             "queue" => "reject".to_owned(),
+            "store" => "redis".to_owned(),
             "completed" => "input-required".to_owned(),
             "ask" => "deny".to_owned(),
             "remote" => "always".to_owned(),
@@ -287,14 +290,20 @@ pub(super) mod tests {
     #[test]
     fn each_value_that_is_labelled_as_a_default_holds_without_the_setting() {
         for (key, default) in DEFAULTS {
-            let with = |value: Option<&str>| match key.split_once('.') {
+            let with = |value: Option<&str>| match key.rsplit_once('.') {
                 None => effect(&value.map(|value| format!("{key}: {value}\n")).unwrap_or_default()),
                 Some((section, name)) => {
                     let needed =
                         NEEDED.iter().find(|(of, _)| *of == section).map(|(_, needed)| (*needed).to_owned());
                     let set = value.map(|value| format!("{name}: {value}"));
                     let all: Vec<_> = needed.into_iter().chain(set).collect();
-                    effect(&format!("{section}: {{ {} }}\n", all.join(", ")))
+                    let all = all.join(", ");
+                    match section.split_once('.') {
+                        Some(("push", "redis")) => {
+                            effect(&format!("push: {{ queue: redis, redis: {{ {all} }} }}\n"))
+                        }
+                        Some(_) | None => effect(&format!("{section}: {{ {all} }}\n")),
+                    }
                 }
             };
             assert_eq!(with(Some(default)), with(None), "{key}: {default} is not the default");

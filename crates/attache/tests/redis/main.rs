@@ -17,6 +17,7 @@ mod matrix;
 #[path = "../shared/peers.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod peers;
+mod push_queue;
 mod python;
 mod requests;
 mod several;

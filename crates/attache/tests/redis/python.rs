@@ -16,7 +16,7 @@ fn program(name: &str, arguments: &[&str]) -> Command {
 }
 
 /// Where `cargo xtask test` installs the package.
-const FOLDER: &str = "redis-python-8.1.0";
+pub(crate) const FOLDER: &str = "redis-python-8.1.0";
 
 #[test]
 fn a_python_client_that_knows_three_fields_is_answered() {

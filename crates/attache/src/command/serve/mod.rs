@@ -25,8 +25,8 @@ use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{
-    Cors, HttpService, Listening, PushOptions, RedisStreams, ServerError, ServerOptions, SigningKeys,
-    SigningSecret, Tls, is_loopback_url,
+    Cors, HttpService, Listening, PushOptions, PushQueue, RedisStreams, ServerError, ServerOptions,
+    SigningKeys, SigningSecret, Tls, is_loopback_url,
 };
 use attache::store::StoreUrl;
 use attache_iii::secrets;
@@ -195,6 +195,8 @@ pub(super) struct Prepared {
     conversation: ConversationSettings,
     /// The transport over Redis Streams.
     redis: Option<RedisStreams>,
+    /// The push queue in Redis.
+    queue: Option<PushQueue>,
     /// How long turns at the root may take.
     root_times: TurnTimes,
 }
@@ -312,6 +314,10 @@ impl Serve {
             false => None,
         };
         failures.extend(self.push.check(&self.settings).err());
+        let queue = match is_sound(&["push"]) {
+            true => sound(self.push_queue(), failures),
+            false => None,
+        };
         let is_known = is_sound(&[
             "agent",
             "functions",
@@ -353,6 +359,7 @@ impl Serve {
             card: card?,
             named: named?,
             redis: redis?,
+            queue: queue?,
             root_times: TurnTimes::default(),
             tokens: root.0,
             root: root.1,
@@ -582,6 +589,12 @@ impl Serve {
         Ok(Some(redis))
     }
 
+    /// The push queue in Redis. Without push notifications there is none.
+    fn push_queue(&self) -> Result<Option<PushQueue>, Failure> {
+        let Some(file) = &self.settings.file else { return Ok(None) };
+        Ok(config::push_queue(&file.settings.push)?.filter(|_| !self.push.no_push))
+    }
+
     /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
         let root_name = match self.agent()? {
@@ -645,6 +658,11 @@ impl Serve {
         agents: RunningAgents,
     ) -> Result<Listening, Failure> {
         let artifacts = self.open_artifacts(&*store, &parts.temporary, prepared.redis.as_ref())?;
+        let mut queue = prepared.queue;
+        if let Some(queue) = &mut queue {
+            // Jobs are encrypted as the secrets in the store are.
+            queue.seal = Arc::new(self.store.keyring()?);
+        }
         // With sample functions, a newcomer can try webhooks on one machine.
         let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
         // The card of iac-code always offers an extended one; where callers are not asked who they are, everyone gets it.
@@ -656,7 +674,9 @@ impl Serve {
             .fold(server, Server::bind)
             .shared_store(store)
             .push(!self.push.no_push)
-            .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
+            .push_options(|push: &mut PushOptions| {
+                (push.policy, push.secret, push.queue) = (policy, prepared.push, queue);
+            })
             .options(|options| *options = parts.options)
             .change_cards(move |card| {
                 prepared.card.apply(card);

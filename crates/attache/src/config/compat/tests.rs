@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::{Compat, ConfigFile};
+use super::super::{Compat, ConfigFile, push_queue};
 use super::*;
 
 fn read(text: &str, environment: Environment<'_>) -> Result<ConfigFile, String> {
@@ -69,7 +69,12 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
         ("transport: redis\n", "`transport: redis-streams` needs a `redis-url`"),
         ("redis-url: redis://127.0.0.1\n", "`redis-url` of iac-code has no effect with these settings"),
         ("transport: unix\n", "`transport: unix` needs a `socket-path`"),
-        ("push-queue: redis-streams\n", "`push-queue: redis-streams` is not available here"),
+        ("push-queue: redis-streams\n", "`push-queue: redis-streams` needs a `push-redis-url`"),
+        ("push-stream: s\n", "`push-stream` of iac-code has no effect with these settings"),
+        (
+            "push-queue: redis-streams\npush-redis-url: redis://127.0.0.1\npush-lease-timeout-ms: soon\n",
+            "`push-lease-timeout-ms` must be a whole number",
+        ),
         ("push-queue: x\n", "`push-queue` is `local-file` or `redis-streams`"),
         ("signing-secret: abc\n", "`signing-secret` has fewer than 32 bytes, which HS256 needs"),
         ("idle-shutdown-seconds: -5\n", "`idle-shutdown-seconds` must be a number, 0 or more"),
@@ -188,6 +193,30 @@ fn every_transport_is_here_under_all_its_names() {
         assert_eq!(setting(&file, "redis.response-stream"), "answers");
         assert_eq!(setting(&file, "redis.consumer-group"), "iac-code");
     }
+}
+
+#[test]
+fn its_push_queue_in_redis_has_the_names_that_it_has_there() {
+    let with = |text: &str| read(text, &|_| None).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let needed =
+        "push-notifications: true\npush-queue: redis-streams\npush-redis-url: redis://localhost:6379/0\n";
+    let file = with(needed);
+    let queue = push_queue(&file.settings.push).unwrap().unwrap();
+    let names = [&queue.stream, &queue.retry_key, &queue.dead_stream, &queue.group];
+    let usual = ["iac-code:a2a:push", "iac-code:a2a:push:retry", "iac-code:a2a:push:dead", "iac-code-push"];
+    assert_eq!(names, usual);
+    assert_eq!((queue.consumer, queue.lease), (None, Duration::from_secs(300)));
+    // The block of the document, with other values.
+    let file = with(&format!(
+        "{needed}push-stream: s\npush-retry-key: r\npush-dead-stream: d\npush-consumer-group: g\n\
+         push-consumer-name: worker-1\npush-lease-timeout-ms: 5000\n"
+    ));
+    let queue = push_queue(&file.settings.push).unwrap().unwrap();
+    let names = [queue.stream, queue.retry_key, queue.dead_stream, queue.group];
+    assert_eq!(names, ["s", "r", "d", "g"]);
+    assert_eq!((queue.consumer.as_deref(), queue.lease), (Some("worker-1"), Duration::from_secs(5)));
+    let own = with(&format!("{needed}push: {{ redis: {{ stream: mine }} }}\n"));
+    assert_eq!(setting(&own, "push.redis.stream"), "mine");
 }
 
 #[test]
