@@ -93,7 +93,7 @@ async fn nothing_is_lost_while_redis_is_full() {
     }
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]).await;
     let home = Home::new();
-    let file = slow_program(&home, "0.5", "redis: { in-flight: 4 }\n");
+    let file = slow_program(&home, "2", "redis: { in-flight: 4 }\n");
     let mut served = Served::start(&["--config", &file, "--redis", &redis.url()]).await;
     let mut peer = Peer::new(&redis).await;
     for i in 0..12 {
@@ -104,9 +104,15 @@ async fn nothing_is_lost_while_redis_is_full() {
         let mut connection = redis.connection().await;
         command("CONFIG").arg("SET").arg("maxmemory").arg(bytes).exec_async(&mut connection).await.unwrap();
     };
+    // A turn begins only while Redis can be told so.
+    until("four turns have begun", async || runs(&home).len() == 4).await;
     limit("1").await;
-    served.line_with("Redis fails, trying again").await;
-    until("four turns are over", async || runs(&home).len() >= 4).await;
+    until("four turns are over and Redis is full", async || {
+        let said = served.everything();
+        said.iter().filter(|line| line.contains("turn ended")).count() == 4
+            && said.iter().any(|line| line.contains("Redis fails, trying again"))
+    })
+    .await;
     // No more is read than can be processed, so the others stay in Redis.
     tokio::time::sleep(Duration::from_secs(2)).await;
     // One place is for a request that sends no message: a fifth message is read and waits.
