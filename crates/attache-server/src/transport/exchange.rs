@@ -82,6 +82,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
     pub(crate) kind: FrameKind,
     /// The number of the event, which the payload of an event has too.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis Streams need it"))]
     pub(crate) event: Option<u64>,
 }
 
@@ -247,6 +248,7 @@ impl Answer {
     }
 
     /// Whether the next frame is there already.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis Streams need it"))]
     pub(crate) fn has_next(&self) -> bool {
         match &self.state {
             State::Events { waiting, .. } => !waiting.is_empty(),
@@ -256,6 +258,7 @@ impl Answer {
     }
 
     /// What the last frame reported, if that was an error of this server.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis Streams need it"))]
     pub(crate) fn failure(&self) -> Option<ErrorKind> {
         self.failure
     }
