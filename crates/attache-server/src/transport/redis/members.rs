@@ -328,12 +328,19 @@ impl Members {
 
     /// Marks that this member begins to process a send, unless another one has. Returns the one that has. `None` if the server stops.
     pub(super) async fn begin(&self, mark: &Mark, stop: &CancellationToken) -> Option<MemberId> {
-        let mut pipe = pipe();
-        let first = set(&mark.name, &self.own, BEGUN).arg("NX").clone();
-        pipe.add_command(first).ignore();
-        pipe.cmd("GET").arg(&mark.name);
-        let (begun,): (Option<String>,) = self.ask(&pipe, stop).await?;
-        Some(begun.map_or_else(|| self.own.clone(), MemberId::from))
+        let (mut first, mut read) = (pipe(), pipe());
+        first.add_command(set(&mark.name, &self.own, BEGUN).arg("NX").clone());
+        read.cmd("GET").arg(&mark.name);
+        loop {
+            // Most sends begin here, and cost one command.
+            if let (Some(_),) = self.ask::<(Option<String>,)>(&first, stop).await? {
+                return Some(self.own.clone());
+            }
+            // Nothing if the mark has just been removed.
+            if let (Some(begun),) = self.ask::<(Option<String>,)>(&read, stop).await? {
+                return Some(begun.into());
+            }
+        }
     }
 
     /// Removes the mark of a send that was not processed.
