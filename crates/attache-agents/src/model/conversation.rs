@@ -26,10 +26,12 @@ pub(super) async fn transcript(
     let mut content = Earlier::new(turn, files, options.max_context);
     let mut earlier = Vec::new();
     // The latest messages come first, since the limit is for them.
-    for said in tasks.iter().rev().flat_map(|task| said_in(task, namespace).into_iter().rev()) {
+    for said in tasks.iter().rev().flat_map(|task| history_of(task, namespace).into_iter().rev()) {
         earlier.push(match said {
-            Said::User(message) => ChatMessage::user(input_content(&content.read(message).await, files)),
-            Said::Model(text) => ChatMessage::said(text),
+            HistoryItem::User(message) => {
+                ChatMessage::user(input_content(&content.read(message).await, files))
+            }
+            HistoryItem::Model(text) => ChatMessage::said(text),
         });
     }
     earlier.reverse();
@@ -40,24 +42,24 @@ pub(super) async fn transcript(
 
 /// What was said in a task.
 #[derive(Debug, PartialEq)]
-enum Said<'a> {
+enum HistoryItem<'a> {
     User(&'a Message),
     Model(String),
 }
 
 /// The messages of a task, and what the model replied: status messages in the namespace `iac_code`, otherwise artifacts.
-fn said_in(task: &Task, namespace: Namespace) -> Vec<Said<'_>> {
+fn history_of(task: &Task, namespace: Namespace) -> Vec<HistoryItem<'_>> {
     let mut all = Vec::new();
     for message in &task.history {
         match (message.role, namespace) {
-            (Role::User, Namespace::Attache | Namespace::IacCode) => all.push(Said::User(message)),
+            (Role::User, Namespace::Attache | Namespace::IacCode) => all.push(HistoryItem::User(message)),
             // Questions have data. Reports have no texts here.
             (Role::Agent, Namespace::IacCode)
                 if message.parts.iter().all(|part| part.as_text().is_some()) =>
             {
                 match all.last_mut() {
-                    Some(Said::Model(text)) => text.push_str(&message.text()),
-                    Some(Said::User(_)) | None => all.push(Said::Model(message.text())),
+                    Some(HistoryItem::Model(text)) => text.push_str(&message.text()),
+                    Some(HistoryItem::User(_)) | None => all.push(HistoryItem::Model(message.text())),
                 }
             }
             (Role::Agent | Role::Unspecified, Namespace::Attache | Namespace::IacCode) => {}
@@ -66,7 +68,7 @@ fn said_in(task: &Task, namespace: Namespace) -> Vec<Said<'_>> {
     let reply: String =
         task.artifacts.iter().flat_map(|artifact| &artifact.parts).filter_map(Part::as_text).collect();
     if !reply.is_empty() {
-        all.push(Said::Model(reply));
+        all.push(HistoryItem::Model(reply));
     }
     all
 }
@@ -163,9 +165,16 @@ mod tests {
         let history = vec![first.clone(), agent("a\n"), agent("b"), question, second.clone(), agent("c")];
         let mut task = Task { history, ..Task::default() };
         task.status.state = TaskState::Completed;
-        let expected =
-            [Said::User(&first), Said::Model("a\nb".into()), Said::User(&second), Said::Model("c".into())];
-        assert_eq!(said_in(&task, Namespace::IacCode), expected);
-        assert_eq!(said_in(&task, Namespace::Attache), [Said::User(&first), Said::User(&second)]);
+        let expected = [
+            HistoryItem::User(&first),
+            HistoryItem::Model("a\nb".into()),
+            HistoryItem::User(&second),
+            HistoryItem::Model("c".into()),
+        ];
+        assert_eq!(history_of(&task, Namespace::IacCode), expected);
+        assert_eq!(
+            history_of(&task, Namespace::Attache),
+            [HistoryItem::User(&first), HistoryItem::User(&second)]
+        );
     }
 }

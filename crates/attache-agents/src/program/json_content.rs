@@ -94,7 +94,7 @@ impl Content {
 
 /// Reads a file of the program. It counts as output.
 async fn read(path: &Path, process: &mut Process, options: &ProgramOptions) -> Result<Vec<u8>, AgentError> {
-    match process.place_of(path).read(process.budget).await {
+    match process.location_of(path).read(process.budget).await {
         Ok(bytes) => {
             process.spend(bytes.len(), options)?;
             Ok(bytes)

@@ -9,7 +9,7 @@ use attache_core::{AccessError, Workspace};
 use super::files::Files;
 
 /// A place where a program may have files.
-pub(super) struct Place {
+pub(super) struct FileLocation {
     folder: PathBuf,
     /// The path of the file below the folder.
     path: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Place {
     workspace: Option<Arc<Workspace>>,
 }
 
-impl Place {
+impl FileLocation {
     /// Where a file is. A relative path is below the directory in which the program was started, which can be a workspace.
     pub(super) fn of(
         path: &Path,
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
 
     fn read(path: &str, directory: &Path, files: &Files) -> Option<Vec<u8>> {
-        let resolved = Place::of(Path::new(path), Some(directory), None, files).read_resolved(10).ok();
-        let place = Place::of(Path::new(path), Some(directory), None, files);
+        let resolved = FileLocation::of(Path::new(path), Some(directory), None, files).read_resolved(10).ok();
+        let place = FileLocation::of(Path::new(path), Some(directory), None, files);
         let opened = Workspace::open(&place.folder).ok().and_then(|folder| folder.read(&place.path, 10).ok());
         if Workspace::SERVES_FILES {
             assert_eq!(opened.is_some(), resolved.is_some(), "{path}");

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::files::Files;
 use super::input::Input;
-use super::output_files::Place;
+use super::output_files::FileLocation;
 use super::working_directory::WorkingDirectory;
 use super::{ProgramOptions, environment};
 use crate::child::{self, LogLimit};
@@ -119,8 +119,8 @@ impl Process {
     }
 
     /// Where a file is that the program names.
-    pub(super) fn place_of(&self, path: &Path) -> Place {
-        Place::of(path, self.directory.as_deref(), self.workspace.clone(), &self.files)
+    pub(super) fn location_of(&self, path: &Path) -> FileLocation {
+        FileLocation::of(path, self.directory.as_deref(), self.workspace.clone(), &self.files)
     }
 
     /// Counts bytes of output. Fails if the program has written too much.

@@ -14,7 +14,7 @@ use super::error::ConfigError;
 use super::model::ModelTool;
 use super::settings::{Acp, Card, Limits, Mcp, Model, Program, Remote, Router};
 use super::{ResolvedSettings, apply};
-use crate::command::{AgentName, AgentSection, Failure, Place, sections};
+use crate::command::{AgentName, AgentSection, CheckContext, Failure, sections};
 
 /// An agent with a name. It has exactly one of the sections that say what it is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -160,8 +160,8 @@ impl ResolvedSettings {
                     continue;
                 }
             };
-            let place = Place { settings: self, named: all, is_root: false, has_functions };
-            let failures = section.check(&place).err().into_iter().flat_map(Failure::each);
+            let context = CheckContext { settings: self, named: all, is_root: false, has_functions };
+            let failures = section.check(&context).err().into_iter().flat_map(Failure::each);
             errors
                 .extend(failures.map(|failure| file.locate(&format!("{path}.{}", section.kind()), failure)));
             if let Some(key) = settings.limits.as_ref().and_then(Limits::of_server_only) {

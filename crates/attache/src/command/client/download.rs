@@ -82,8 +82,8 @@ impl Download {
             }
             let written = match &wanted.part.content {
                 Content::Url(url) => match local(&agent, &task, url, wanted.part) {
-                    Place::Served(url) => fetch(&agent, &url, wanted.part, &path, &form).await?,
-                    Place::File(file, hash) => copy(url, &file, hash, &path)?,
+                    ContentSource::Served(url) => fetch(&agent, &url, wanted.part, &path, &form).await?,
+                    ContentSource::File(file, hash) => copy(url, &file, hash, &path)?,
                 },
                 Content::Raw(bytes) => write(&path, bytes)?,
                 Content::Text(text) => write(&path, text.as_bytes())?,
@@ -117,7 +117,7 @@ fn places(output: Option<PathBuf>, count: usize) -> Result<(PathBuf, Option<Path
 }
 
 /// Where the content of a part is.
-enum Place {
+enum ContentSource {
     /// At an address.
     Served(String),
     /// In a file of this machine, with this hash.
@@ -128,15 +128,15 @@ enum Place {
 ///
 /// Their content is read over HTTP too, where it is there. An agent that is reached in another way, or a server of another kind, has the file
 /// alone. It is read only if the agent says its hash, so that no agent decides which file of the user is copied without knowing the content.
-fn local(agent: &Agent, task: &Task, url: &str, part: &Part) -> Place {
+fn local(agent: &Agent, task: &Task, url: &str, part: &Part) -> ContentSource {
     if let Some(served) = agent.client.address_of_file(&task.id, url) {
-        return Place::Served(served);
+        return ContentSource::Served(served);
     }
     let is_file = |url: &url::Url| url.scheme() == "file";
     let file = url::Url::parse(url).ok().filter(is_file).and_then(|url| url.to_file_path().ok());
     match (file, Expected::of(part).hash) {
-        (Some(file), Some(hash)) => Place::File(file, hash),
-        (Some(_) | None, _) => Place::Served(url.to_owned()),
+        (Some(file), Some(hash)) => ContentSource::File(file, hash),
+        (Some(_) | None, _) => ContentSource::Served(url.to_owned()),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) use self::agents::AgentName;
 use self::announcement::Announcement;
 use self::artifacts::TemporaryPlace;
 use self::functions::{FunctionArgs, Tokens};
-pub(crate) use self::kinds::{AgentSection, MODEL_KEY_VARIABLE, Place, sections};
+pub(crate) use self::kinds::{AgentSection, CheckContext, MODEL_KEY_VARIABLE, sections};
 use self::kinds::{BuildContext, KINDS, TurnTimes};
 use self::named::{RootAgent, RunningAgents};
 use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
@@ -421,8 +421,12 @@ impl Serve {
         }
         let default = config::Settings::default();
         let file = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
-        let place =
-            Place { settings: &self.settings, named: &file.agents, is_root: true, has_functions: false };
+        let place = CheckContext {
+            settings: &self.settings,
+            named: &file.agents,
+            is_root: true,
+            has_functions: false,
+        };
         let section = match &name {
             AgentName::Kind(kind) => Some((kind.at_root)(self, file)?),
             AgentName::Named(name) if !file.agents.contains_key(name) => {

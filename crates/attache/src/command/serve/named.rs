@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agents::AgentName;
-use super::kinds::{AgentSection, BuildContext, BuildRequest, BuiltAgent, OnFailure, Place, TurnTimes};
+use super::kinds::{
+    AgentSection, BuildContext, BuildRequest, BuiltAgent, CheckContext, OnFailure, TurnTimes,
+};
 use crate::command::Failure;
 use crate::config::{Callers, CardOverrides, CardPresentation, CheckedAgent, ResolvedSettings};
 
@@ -340,7 +342,7 @@ impl RunningAgents {
             return Ok(());
         }
         let named = &file.settings.agents;
-        let checked = now.check(&Place { settings: next, named, is_root: true, has_functions: false });
+        let checked = now.check(&CheckContext { settings: next, named, is_root: true, has_functions: false });
         checked.map_err(|failure| {
             failure.hint("the agent at the root changes at a restart only, and goes on with these settings")
         })

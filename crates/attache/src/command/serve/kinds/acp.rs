@@ -4,7 +4,7 @@ use attache::core::DefaultWorkspace;
 use attache_agents::acp::{Acp, AcpOptions};
 use futures::StreamExt;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, all};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all};
 use crate::command::Failure;
 use crate::config::{self, NamedAgent};
 
@@ -29,7 +29,7 @@ impl AgentKind for AcpKind {
         agent.acp.clone()
     }
 
-    fn check(acp: &config::Acp, _: &Place<'_>) -> Result<(), Failure> {
+    fn check(acp: &config::Acp, _: &CheckContext<'_>) -> Result<(), Failure> {
         let workspace = match acp.missing_workspace() {
             Some(path) => Err(Failure::usage(format!("`{}` is not a directory", path.display()))
                 .hint("name an existing directory with `--workspace PATH`, or leave it out")),

@@ -3,7 +3,7 @@
 use attache::core::Echo;
 use attache::prelude::*;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve};
 use crate::command::Failure;
 use crate::config::{self, NamedAgent};
 
@@ -26,7 +26,7 @@ impl AgentKind for EchoKind {
         agent.echo.then_some(())
     }
 
-    fn check((): &(), _: &Place<'_>) -> Result<(), Failure> {
+    fn check((): &(), _: &CheckContext<'_>) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -7,7 +7,8 @@ use attache_agents::mcp::{Mcp, McpError, McpServer};
 use futures::StreamExt;
 
 use super::{
-    AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected, all, model, passed_variables,
+    AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, Unconnected, all, model,
+    passed_variables,
 };
 use crate::command::Failure;
 use crate::command::client::{mcp_login_hint, stored_mcp_login};
@@ -35,7 +36,7 @@ impl AgentKind for McpKind {
         agent.mcp.clone()
     }
 
-    fn check(mcp: &config::Mcp, _: &Place<'_>) -> Result<(), Failure> {
+    fn check(mcp: &config::Mcp, _: &CheckContext<'_>) -> Result<(), Failure> {
         let sampling = mcp.sampling.as_ref().map_or(Ok(()), |model| {
             let useless = model.useless_for_sampling().map_or(Ok(()), |key| {
                 Err(Failure::usage(format!(

@@ -73,7 +73,7 @@ pub(super) trait AgentKind: 'static {
     fn of_named(agent: &NamedAgent) -> Option<Self::Settings>;
 
     /// Checks the settings, before the server takes a port.
-    fn check(settings: &Self::Settings, place: &Place<'_>) -> Result<(), Failure>;
+    fn check(settings: &Self::Settings, context: &CheckContext<'_>) -> Result<(), Failure>;
 
     /// How long its turns need at most.
     fn times(_settings: &Self::Settings) -> TurnTimes {
@@ -93,7 +93,7 @@ pub(super) trait AgentKind: 'static {
 }
 
 /// Where an agent is, and what it can refer to.
-pub(crate) struct Place<'a> {
+pub(crate) struct CheckContext<'a> {
     pub(crate) settings: &'a ResolvedSettings,
     /// The agents with names.
     pub(crate) named: &'a BTreeMap<String, NamedAgent>,
@@ -102,7 +102,7 @@ pub(crate) struct Place<'a> {
     pub(crate) has_functions: bool,
 }
 
-impl Place<'_> {
+impl CheckContext<'_> {
     /// The failure for a name that no agent has.
     pub(super) fn no_agent(&self, name: &str) -> Failure {
         let names: Vec<_> = self.named.keys().map(String::as_str).collect();
@@ -160,9 +160,9 @@ impl AgentSection {
     }
 
     /// Checks the settings.
-    pub(crate) fn check(&self, place: &Place<'_>) -> Result<(), Failure> {
+    pub(crate) fn check(&self, context: &CheckContext<'_>) -> Result<(), Failure> {
         match KINDS.iter().find(|kind| kind.name == self.kind) {
-            Some(kind) => (kind.check)(self, place),
+            Some(kind) => (kind.check)(self, context),
             None => Ok(()),
         }
     }
@@ -177,7 +177,7 @@ pub(crate) struct RegisteredKind {
     pub(super) is_asked_for: fn(&Serve) -> bool,
     pub(super) at_root: fn(&Serve, &config::Settings) -> Result<AgentSection, Failure>,
     of_named: fn(&NamedAgent) -> Option<AgentSection>,
-    check: fn(&AgentSection, &Place<'_>) -> Result<(), Failure>,
+    check: fn(&AgentSection, &CheckContext<'_>) -> Result<(), Failure>,
     times: fn(&AgentSection) -> TurnTimes,
     secret_files: fn(&AgentSection) -> Vec<PathBuf>,
     register: fn(&mut Kinds),
@@ -193,7 +193,7 @@ impl RegisteredKind {
             is_asked_for: K::is_asked_for,
             at_root: |serve, file| Ok(AgentSection::new(K::NAME, K::at_root(serve, file)?)),
             of_named: |agent| K::of_named(agent).map(|settings| AgentSection::new(K::NAME, settings)),
-            check: |section, place| K::check(section.settings()?, place),
+            check: |section, context| K::check(section.settings()?, context),
             times: |section| section.settings().map_or_else(|_| TurnTimes::default(), K::times),
             secret_files: |section| section.settings().map_or_else(|_| Vec::new(), K::secret_files),
             register: |kinds| {

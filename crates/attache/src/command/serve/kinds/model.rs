@@ -8,7 +8,7 @@ use attache::core::Conversation;
 use attache::prelude::*;
 use attache_agents::model::Model;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, all};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all};
 use crate::command::Failure;
 use crate::command::serve::is_http;
 use crate::config::{self, HttpUrl, NamedAgent};
@@ -52,8 +52,8 @@ impl AgentKind for ModelKind {
         agent.model.clone()
     }
 
-    fn check(model: &config::Model, place: &Place<'_>) -> Result<(), Failure> {
-        let tools = place.settings.check_tools(model, place.has_functions).map_err(Failure::usage);
+    fn check(model: &config::Model, context: &CheckContext<'_>) -> Result<(), Failure> {
+        let tools = context.settings.check_tools(model, context.has_functions).map_err(Failure::usage);
         all([check_access(model), tools])
     }
 

@@ -3,7 +3,7 @@
 use attache::prelude::*;
 use attache_agents::program::{Program, Protocol};
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, all, passed_variables};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all, passed_variables};
 use crate::command::Failure;
 use crate::config::{self, CommandLine, NamedAgent};
 
@@ -31,7 +31,7 @@ impl AgentKind for ProgramKind {
         agent.program.clone()
     }
 
-    fn check(program: &config::Program, _: &Place<'_>) -> Result<(), Failure> {
+    fn check(program: &config::Program, _: &CheckContext<'_>) -> Result<(), Failure> {
         let counts_tokens = program.budget.as_ref().is_some_and(|budget| budget.tokens.is_some());
         let budget = match counts_tokens {
             true => Err(Failure::usage("a program uses no tokens: its `budget` can have a `time` only")),

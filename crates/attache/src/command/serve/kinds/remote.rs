@@ -6,7 +6,7 @@ use attache_agents::AgentCredentials;
 use attache_agents::gateway::Gateway;
 use futures::StreamExt;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve, TurnTimes, Unconnected};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, Unconnected};
 use crate::command::{Failure, redis_credentials};
 use crate::config::{self, AgentUrl, NamedAgent};
 
@@ -38,7 +38,7 @@ impl AgentKind for RemoteKind {
         agent.remote.clone()
     }
 
-    fn check(remote: &config::Remote, _: &Place<'_>) -> Result<(), Failure> {
+    fn check(remote: &config::Remote, _: &CheckContext<'_>) -> Result<(), Failure> {
         remote.url().map(|_| ())
     }
 

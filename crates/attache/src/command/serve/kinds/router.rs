@@ -5,7 +5,7 @@ use std::sync::Arc;
 use attache_agents::router::Router;
 use futures::StreamExt;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, Place, Serve};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve};
 use crate::command::Failure;
 use crate::config::{self, NamedAgent};
 
@@ -29,17 +29,17 @@ impl AgentKind for RouterKind {
         agent.router.clone()
     }
 
-    fn check(router: &config::Router, place: &Place<'_>) -> Result<(), Failure> {
+    fn check(router: &config::Router, context: &CheckContext<'_>) -> Result<(), Failure> {
         let routes = |agent: &NamedAgent| agent.router.is_none() && !agent.has_own_callers();
-        if place.is_root && !place.named.values().any(routes) {
+        if context.is_root && !context.named.values().any(routes) {
             return Err(Failure::usage("`agent` is `router`, and there are no agents to pass messages to")
                 .hint("define them below `agents` in the configuration file, without `auth` of their own"));
         }
         let options = router.options();
         let not_routed =
             |name: &str| Failure::usage(format!("there is no agent `{name}` that is not a router itself"));
-        let failures = options.agents().filter_map(|name| match place.named.get(name) {
-            None if place.is_root => Some(place.no_agent(name)),
+        let failures = options.agents().filter_map(|name| match context.named.get(name) {
+            None if context.is_root => Some(context.no_agent(name)),
             None => Some(not_routed(name)),
             // A router to a router could pass a message on for ever.
             Some(agent) if agent.router.is_some() => Some(not_routed(name)),
