@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use attache_protocol::{AgentCard, Version};
+use attache_protocol::{AgentCard, TRANSPORTS_EXTENSION, Version};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     LOCATION,
@@ -255,9 +255,11 @@ pub(crate) async fn fetch_over(
     let mut url = at.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = over.request(Method::GET, &url).header(ACCEPT, "application/json");
-        // Servers of this project list further transports only in cards for clients that state their version.
+        // Servers of this project list further transports only in cards for clients that ask for them.
         if http.options.interfaces.iter().any(|interface| interface.binding.is_further()) {
-            request = request.header("A2A-Version", Version::V1_0.to_string());
+            request = request
+                .header("A2A-Version", Version::V1_0.to_string())
+                .header("A2A-Extensions", TRANSPORTS_EXTENSION);
         }
         if let Some(PresetCredentials::Headers(headers)) =
             over.options.credentials.as_ref().map(|credentials| credentials.preset(&url))

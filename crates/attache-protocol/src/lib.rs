@@ -74,6 +74,10 @@ pub use version::{Extensions, Version};
 /// without headers use the metadata.
 pub const IDEMPOTENCY_EXTENSION: &str = "urn:attache:extension:idempotency-key:v1";
 
+/// The extension with which a client that fetches a card gets the transports that the specification does not know: WebSocket, JSON-RPC over
+/// gRPC, and others. Other clients do not, because some reject a card with an interface of another origin.
+pub const TRANSPORTS_EXTENSION: &str = "urn:attache:extension:transports:v1";
+
 /// The extension that enables the task generations of protocol 1.1 for a client of 1.0.
 pub const GENERATION_EXTENSION: &str = "urn:attache:extension:generation:v1";
 

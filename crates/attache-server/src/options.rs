@@ -126,11 +126,11 @@ pub enum GrpcAddress {
 /// Which cards list the transports that are not part of the specification: WebSocket, the JSON-RPC envelope over gRPC, and in cards that
 /// are served on this machine Unix sockets and standard input and output.
 ///
-/// Google ADK rejects a card in which any interface is not a URL of the card's own origin. It does not state its version.
+/// Google ADK rejects a card in which any interface is not a URL of the card's own origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CardTransports {
-    /// Cards for clients that state the version 1.0 or a later one in `A2A-Version`, and cards that are fetched over one of these
-    /// transports.
+    /// Cards for clients that state the extension for transports ([`TRANSPORTS_EXTENSION`](attache_protocol::TRANSPORTS_EXTENSION)), and
+    /// cards that are fetched over one of these transports.
     #[default]
     Stated,
     /// All cards.

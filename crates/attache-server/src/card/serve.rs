@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use attache_core::{Identity, Principal, Rights};
 use attache_protocol::dialect::{dual_card, pure_card, v0_1_card};
-use attache_protocol::{AgentCard, Version};
+use attache_protocol::{AgentCard, TRANSPORTS_EXTENSION, Version};
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::build::move_interfaces;
 use super::transports::{FurtherTransports, Listed};
-use crate::dispatch::{json as write_json, stated_version};
+use crate::dispatch::{json as write_json, names_extension, stated_version};
 use crate::http::body::Body;
 use crate::http::origin::ClientLocation;
 use crate::signing::{self, CurrentKeys, Signing};
@@ -136,7 +136,7 @@ impl CardHost {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
         headers.insert(ETAG, document.etag.clone());
         headers.insert(LAST_MODIFIED, document.modified.clone());
-        headers.insert(VARY, HeaderValue::from_static("A2A-Version, Host"));
+        headers.insert(VARY, HeaderValue::from_static("A2A-Extensions, A2A-Version, Host"));
         response
     }
 
@@ -191,7 +191,8 @@ impl CardHost {
             _ => {}
         }
         let stated = stated_version(&request.headers, request.uri.query());
-        (self.reader_of(stated), self.transports.over_http(stated, is_local))
+        let asks = names_extension(&request.headers, TRANSPORTS_EXTENSION);
+        (self.reader_of(stated), self.transports.over_http(asks, is_local))
     }
 
     fn reader_of(&self, stated: Option<Version>) -> Reader {

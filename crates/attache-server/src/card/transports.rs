@@ -1,6 +1,6 @@
 //! The transports that cards list after the interfaces of the specification, with the names and URLs that existing peers expect.
 
-use attache_protocol::{AgentCard, AgentInterface, Version, binding};
+use attache_protocol::{AgentCard, AgentInterface, binding};
 
 use super::build::authority;
 use crate::{CardTransports, ServerOptions};
@@ -58,11 +58,11 @@ impl FurtherTransports {
         self
     }
 
-    /// What the card over HTTP lists for a client that states this version.
-    pub(crate) fn over_http(&self, stated: Option<Version>, is_local: bool) -> Listed {
+    /// What the card over HTTP lists for a client. `asks` is whether it names the extension for transports.
+    pub(crate) fn over_http(&self, asks: bool, is_local: bool) -> Listed {
         match self.listed {
             CardTransports::All => {}
-            CardTransports::Stated if stated.is_some_and(|version| version >= Version::V1_0) => {}
+            CardTransports::Stated if asks => {}
             CardTransports::Stated | CardTransports::Hidden => return Listed::Standard,
         }
         if is_local { Listed::Local } else { Listed::Remote }
@@ -132,22 +132,20 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_states_no_version_gets_the_interfaces_of_the_specification() {
+    fn a_client_that_does_not_ask_gets_the_interfaces_of_the_specification() {
         let with = |listed| {
             let options = ServerOptions::default().with(|options| options.card_transports = listed);
             let transports = FurtherTransports::new(&[], &options, &[]);
-            let stated = Some(Version::V1_0);
             [
-                transports.over_http(None, true),
-                transports.over_http(Some(Version::V0_3), true),
-                transports.over_http(stated, false),
-                transports.over_http(stated, true),
+                transports.over_http(false, true),
+                transports.over_http(true, false),
+                transports.over_http(true, true),
                 transports.over_frames(true),
             ]
         };
         use Listed::{Local, Remote, Standard};
-        assert_eq!(with(CardTransports::Stated), [Standard, Standard, Remote, Local, Local]);
-        assert_eq!(with(CardTransports::All), [Local, Local, Remote, Local, Local]);
-        assert_eq!(with(CardTransports::Hidden), [Standard; 5]);
+        assert_eq!(with(CardTransports::Stated), [Standard, Remote, Local, Local]);
+        assert_eq!(with(CardTransports::All), [Local, Remote, Local, Local]);
+        assert_eq!(with(CardTransports::Hidden), [Standard; 4]);
     }
 }

@@ -27,7 +27,9 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, json};
 pub(crate) use self::encode::{to_dialect, write_reply};
 pub(crate) use self::jsonrpc::JsonRpcResponse;
-pub(crate) use self::parameters::{Generation, ServiceParameters, stated_version, trace_parent};
+pub(crate) use self::parameters::{
+    Generation, ServiceParameters, names_extension, stated_version, trace_parent,
+};
 
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator, Denied};

@@ -164,6 +164,12 @@ pub(crate) fn stated_version(headers: &HeaderMap, query: Option<&str>) -> Option
     }
 }
 
+/// Whether a request for a document names an extension.
+pub(crate) fn names_extension(headers: &HeaderMap, uri: &str) -> bool {
+    let fields = EXTENSIONS.iter().flat_map(|name| headers.get_all(*name));
+    Extensions::parse(fields.filter_map(|value| value.to_str().ok())).contains(uri)
+}
+
 fn version_in_query(query: &str) -> Stated {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     match pairs.find(|(key, _)| key.eq_ignore_ascii_case("a2a-version")) {

@@ -104,6 +104,6 @@ pub(super) fn respond(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=60"));
     headers.insert(ETAG, etag);
-    headers.insert(VARY, HeaderValue::from_static("A2A-Version, Host"));
+    headers.insert(VARY, HeaderValue::from_static("A2A-Extensions, A2A-Version, Host"));
     response
 }

@@ -83,10 +83,10 @@ async fn who_speaks_1_0_gets_the_card_of_1_0_alone() {
             assert!(card.get(member).is_none(), "{member}");
         }
         let bindings: Vec<_> = interfaces_of(&card).map(|interface| &interface["protocolBinding"]).collect();
-        assert_eq!(bindings, ["JSONRPC", "HTTP+JSON", "GRPC", "websocket", "grpc-jsonrpc"]);
+        assert_eq!(bindings, ["JSONRPC", "HTTP+JSON", "GRPC"]);
         assert!(interfaces_of(&card).all(|interface| interface["protocolVersion"] == "1.0"), "{card}");
         assert_ne!(pure.header("etag"), both.header("etag"));
-        assert_eq!(pure.header("vary"), "A2A-Version, Host");
+        assert_eq!(pure.header("vary"), "A2A-Extensions, A2A-Version, Host");
     }
     for version in ["0.3", "", "nonsense"] {
         assert_eq!(fetch(stated(version)).await.json(), both.json(), "{version}");
@@ -119,7 +119,8 @@ async fn the_oldest_readers_find_the_card_where_they_look() {
 #[tokio::test]
 async fn every_interface_in_the_card_answers() {
     let server = playing().await;
-    let card = pure(&server).await.json();
+    let request = server.bare(Method::GET, PATH).header("A2A-Version", "1.0");
+    let card = fetch(request.header("A2A-Extensions", attache_protocol::TRANSPORTS_EXTENSION)).await.json();
     let interfaces = card["supportedInterfaces"].as_array().unwrap();
     let url = |binding: &str| {
         let of = interfaces.iter().find(|interface| interface["protocolBinding"] == *binding);
@@ -314,7 +315,7 @@ async fn the_card_names_the_host_that_was_asked_for_on_this_machine() {
         assert_eq!(urls(&reply.json()), expected);
         assert_eq!(reply.json()["url"], format!("http://{name}/a2a"));
         assert_ne!(reply.header("etag"), usual.header("etag"));
-        assert_eq!(reply.header("vary"), "A2A-Version, Host");
+        assert_eq!(reply.header("vary"), "A2A-Extensions, A2A-Version, Host");
         let again = server.bare(Method::GET, PATH).header("Host", &host);
         assert_eq!(fetch(again.header("If-None-Match", reply.header("etag"))).await.status, 304);
         let oldest = fetch(server.bare(Method::GET, OLDEST_PATH).header("Host", &host)).await.json();

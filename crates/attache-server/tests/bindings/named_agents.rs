@@ -92,7 +92,8 @@ async fn clients_may_choose_the_same_task_id_at_two_agents() {
 #[tokio::test]
 async fn a_card_leads_to_its_own_agent() {
     let server = two().await;
-    let card = fetch(server.http(Method::GET, "/agents/two/.well-known/agent-card.json")).await.json();
+    let card = server.http(Method::GET, "/agents/two/.well-known/agent-card.json");
+    let card = fetch(card.header("A2A-Extensions", attache_protocol::TRANSPORTS_EXTENSION)).await.json();
     assert_eq!(card["name"], "second");
     for interface in card["supportedInterfaces"].as_array().unwrap() {
         // The other transports have the same place under other schemes.

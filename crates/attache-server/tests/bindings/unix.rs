@@ -174,7 +174,7 @@ async fn a_client_behind_a_proxy_is_not_told_the_path_of_the_socket() {
     for (passed_on, is_told) in [("", true), ("X-Forwarded-For: 203.0.113.9\r\n", false)] {
         let mut stream = UnixStream::connect(&server.path).await.unwrap();
         let request = format!(
-            "GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n{passed_on}Connection: close\r\n\r\n"
+            "GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\nA2A-Extensions: urn:attache:extension:transports:v1\r\n{passed_on}Connection: close\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut response = String::new();

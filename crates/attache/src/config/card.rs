@@ -40,7 +40,7 @@ impl From<CardGrpc> for GrpcAddress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ListTransports {
-    /// Those for clients that state the version 1.0, which Google ADK does not
+    /// Those for clients that ask for them with the extension for transports
     #[default]
     Stated,
     /// All

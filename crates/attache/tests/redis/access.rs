@@ -64,7 +64,15 @@ async fn the_card_lists_the_streams_after_the_standard_interfaces_and_without_cr
     let mut served = Served::start(&["--agent", "echo", "--redis", &url]).await;
     let client = reqwest::Client::new();
     let address = format!("{}/.well-known/agent-card.json", served.url);
-    let card = client.get(&address).header("A2A-Version", "1.0").send().await.unwrap().text().await.unwrap();
+    let card = client
+        .get(&address)
+        .header("A2A-Extensions", "urn:attache:extension:transports:v1")
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
     assert!(!card.contains("s3cret"), "{card}");
     let card: serde_json::Value = serde_json::from_str(&card).unwrap();
     let interfaces = card["supportedInterfaces"].as_array().unwrap();

@@ -1,5 +1,6 @@
 //! Which transports the card lists, and for which clients.
 
+use attache_protocol::TRANSPORTS_EXTENSION;
 use attache_server::CardTransports;
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ async fn further(server: &Everywhere, headers: &[(&str, &str)]) -> Vec<(String, 
 }
 
 #[tokio::test]
-async fn clients_that_state_version_1_0_find_all_transports_after_the_standard_ones() {
+async fn clients_that_ask_for_them_find_all_transports_after_the_standard_ones() {
     let server = everywhere(player()).await;
     let address = server.address;
     let remote = [
@@ -32,12 +33,17 @@ async fn clients_that_state_version_1_0_find_all_transports_after_the_standard_o
         ("grpc-jsonrpc".to_owned(), format!("grpc-jsonrpc://{address}")),
     ];
     let local = [("unix".to_owned(), format!("unix://{}", server.socket.display()))];
-    assert_eq!(further(&server, &[("A2A-Version", "1.0")]).await, [&remote[..], &local[..]].concat());
-    // Google ADK states no version, and rejects a card with an interface of another origin.
+    assert_eq!(
+        further(&server, &[("A2A-Extensions", TRANSPORTS_EXTENSION)]).await,
+        [&remote[..], &local[..]].concat()
+    );
+    // Google ADK states its version, and rejects a card with an interface of another origin.
+    for version in ["1.0", "0.3"] {
+        assert_eq!(further(&server, &[("A2A-Version", version)]).await, []);
+    }
     assert_eq!(further(&server, &[]).await, []);
-    assert_eq!(further(&server, &[("A2A-Version", "0.3")]).await, []);
     // A proxy on this machine passes on what other machines ask for.
-    let passed_on = [("A2A-Version", "1.0"), ("X-Forwarded-For", "203.0.113.9")];
+    let passed_on = [("A2A-Extensions", TRANSPORTS_EXTENSION), ("X-Forwarded-For", "203.0.113.9")];
     assert_eq!(further(&server, &passed_on).await, remote);
 }
 
@@ -45,7 +51,7 @@ async fn clients_that_state_version_1_0_find_all_transports_after_the_standard_o
 async fn a_public_server_tells_other_machines_nothing_about_its_sockets() {
     let server = everywhere(player().base_url("https://agents.example.com")).await;
     assert_eq!(
-        further(&server, &[("A2A-Version", "1.0")]).await,
+        further(&server, &[("A2A-Extensions", TRANSPORTS_EXTENSION)]).await,
         [
             ("websocket".to_owned(), "wss://agents.example.com/ws".to_owned()),
             ("grpc-jsonrpc".to_owned(), "grpc-jsonrpcs://agents.example.com:443".to_owned()),
@@ -59,5 +65,5 @@ async fn the_operator_decides_which_cards_list_them() {
     let all = everywhere(listing(CardTransports::All)).await;
     assert_eq!(further(&all, &[]).await.len(), 3);
     let hidden = everywhere(listing(CardTransports::Hidden)).await;
-    assert_eq!(further(&hidden, &[("A2A-Version", "1.0")]).await, []);
+    assert_eq!(further(&hidden, &[("A2A-Extensions", TRANSPORTS_EXTENSION)]).await, []);
 }
