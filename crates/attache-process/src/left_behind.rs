@@ -18,7 +18,7 @@ const MAX_SEARCHES: usize = 10;
 const SHORT_RUN: Duration = Duration::from_secs(1);
 
 /// How often the status of killed processes is read until they have ended, and the pause between two attempts.
-const MAX_REAPS: usize = 100;
+const MAX_REAPS: usize = 1000;
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 /// Kills the processes with a mark, after the program has ended. `leader` was the process of the program.
