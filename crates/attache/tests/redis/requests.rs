@@ -158,8 +158,9 @@ async fn a_named_agent_is_reached_by_a_field() {
 /// The card at an address.
 pub(crate) async fn card(url: &str) -> Value {
     let url = format!("{url}/.well-known/agent-card.json");
-    // Only clients that state their version get the transports that the specification does not have.
+    // Only clients that ask for them get the transports that the specification does not have.
     let request = reqwest::Client::new().get(url).header("A2A-Version", "1.0");
+    let request = request.header("A2A-Extensions", "urn:attache:extension:transports:v1");
     request.send().await.unwrap().json().await.unwrap()
 }
 
