@@ -68,7 +68,7 @@ struct Extension {
     store: String,
 }
 
-/// What nobody can read without the keys.
+/// The part of a job that can be read only with the keys.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Secrets {

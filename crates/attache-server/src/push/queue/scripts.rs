@@ -86,7 +86,7 @@ return 1
 /// How the work on an entry ends.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The receiver has it, or nobody wants it any more.
+    /// The receiver has it, or its webhook was deleted.
     Done,
     /// It is tried again at a time in seconds since 1970.
     Retry { job: Job, at: f64 },
