@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ClientError;
@@ -17,13 +18,17 @@ impl Deadline {
     }
 
     /// Runs a future, and fails when the deadline has passed.
-    pub(crate) async fn keep<T>(
+    ///
+    /// This is no `async fn`: that would reserve the space of `what` twice.
+    pub(crate) fn keep<T>(
         self,
         what: impl Future<Output = Result<T, ClientError>>,
-    ) -> Result<T, ClientError> {
+    ) -> impl Future<Output = Result<T, ClientError>> {
         match self.0 {
-            None => what.await,
-            Some((at, limit)) => timeout_at(at, what).await.unwrap_or(Err(ClientError::Timeout { limit })),
+            None => what.left_future(),
+            Some((at, limit)) => timeout_at(at, what)
+                .map(move |result| result.unwrap_or(Err(ClientError::Timeout { limit })))
+                .right_future(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::tls::RootCertificates;
 use crate::{ClientError, ClientOptions, ConnectFailure};
 use attache_outbound::{PolicyResolver, Refused, SystemResolver, build_client, causes, restricted_client};
 use bytes::Bytes;
+use futures::FutureExt;
 use reqwest::header::TE;
 use reqwest::{Body, Client, ClientBuilder, Method, Request, RequestBuilder, Response, Url};
 
@@ -144,7 +145,7 @@ impl Http {
         };
         match announcement {
             Some(announcement) if matches!(error, ClientError::Broken(_)) => {
-                let refusal = refusal_of(&client, announcement, length).await;
+                let refusal = refusal_of(&client, announcement, length).boxed().await;
                 refusal.ok_or(error)
             }
             Some(_) | None => Err(error),
@@ -203,11 +204,13 @@ impl http_body::Body for AnnouncedBody {
 }
 
 /// Runs a future with a time limit.
-pub(crate) async fn with_timeout<T>(
+///
+/// This is no `async fn`: that would reserve the space of `what` twice.
+pub(crate) fn with_timeout<T>(
     limit: Duration,
     what: impl Future<Output = Result<T, ClientError>>,
-) -> Result<T, ClientError> {
-    tokio::time::timeout(limit, what).await.unwrap_or(Err(ClientError::Timeout { limit }))
+) -> impl Future<Output = Result<T, ClientError>> {
+    tokio::time::timeout(limit, what).map(move |result| result.unwrap_or(Err(ClientError::Timeout { limit })))
 }
 
 /// The error for a status that is not a success.

@@ -12,6 +12,8 @@ use attache_protocol::{
     GetTaskRequest, Request, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task, TaskId,
     TaskState,
 };
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::deadline::Deadline;
@@ -206,7 +208,7 @@ impl Follower {
             match follower.connect().await {
                 Ok(connection) => follower.connection = Some(connection),
                 Err(error) if follower.may_repeat() && error.is_transient() => {
-                    follower.reconnect(error).await?;
+                    follower.boxed_reconnect(error).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -273,7 +275,7 @@ impl Follower {
             let reconnected = if broken {
                 match self.ended_task().await {
                     Some(task) => Ok(Some(task)),
-                    None => self.reconnect(cause).await,
+                    None => self.boxed_reconnect(cause).await,
                 }
             } else if self.resumption == Resumption::Fresh {
                 // Some servers open the stream of a subscription and then refuse it there.
@@ -407,6 +409,11 @@ impl Follower {
         self.transport.agent.endpoint.tenant.clone()
     }
 
+    /// [`reconnect`](Self::reconnect), boxed: every stream would reserve space for what few streams need.
+    fn boxed_reconnect(&mut self, cause: ClientError) -> BoxFuture<'_, Result<Option<Task>, ClientError>> {
+        self.reconnect(cause).boxed()
+    }
+
     /// Reconnects, within the limits of the back-off. If the task has ended and can no longer be subscribed to, returns it as
     /// the last event.
     async fn reconnect(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
@@ -461,11 +468,14 @@ impl Follower {
         self.read().await.ok().flatten().filter(|task| task.status.state.is_terminal())
     }
 
-    /// Reads the current task, if its id is known.
-    async fn read(&self) -> Result<Option<Task>, ClientError> {
-        let Some(id) = self.task.clone() else { return Ok(None) };
-        let request = GetTaskRequest { tenant: self.tenant(), id, ..GetTaskRequest::default() };
-        let (headers, limit) = (self.headers.resuming(None), self.transport.http.options.call_timeout);
-        self.transport.call(&Request::GetTask(request), &headers, limit).await.map(Some)
+    /// Reads the current task, if its id is known. Boxed for the same reason as [`boxed_reconnect`](Self::boxed_reconnect).
+    fn read(&self) -> BoxFuture<'_, Result<Option<Task>, ClientError>> {
+        let reading = async {
+            let Some(id) = self.task.clone() else { return Ok(None) };
+            let request = GetTaskRequest { tenant: self.tenant(), id, ..GetTaskRequest::default() };
+            let (headers, limit) = (self.headers.resuming(None), self.transport.http.options.call_timeout);
+            self.transport.call(&Request::GetTask(request), &headers, limit).await.map(Some)
+        };
+        reading.boxed()
     }
 }

@@ -45,6 +45,8 @@ use crate::request_headers::{ExtensionHeader, RequestHeaders};
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
 /// The transport to one agent. Cheap to clone.
+///
+/// Second attempts are boxed. They are rare, and would otherwise double the size of every request.
 #[derive(Clone)]
 pub(crate) struct Transport {
     pub(crate) http: Arc<Http>,
@@ -89,7 +91,9 @@ impl Transport {
             let auth = self.collect_auth(request).await?;
             match self.call_once(request, headers, &auth).await {
                 Err(error) if self.has_other_auth(&error, request, &auth).await? => {
-                    self.call_once(request, headers, &self.collect_auth(request).await?).await
+                    let again =
+                        async { self.call_once(request, headers, &self.collect_auth(request).await?).await };
+                    Box::pin(again).await
                 }
                 result => result,
             }
@@ -106,7 +110,7 @@ impl Transport {
         match self.call_in_version(request, headers, auth).await {
             Err(error) if self.may_know_older(request.operation(), &error) => {
                 self.agent.unstated.set_v0_1(true);
-                let result = self.call_in_version(request, headers, auth).await;
+                let result = Box::pin(self.call_in_version(request, headers, auth)).await;
                 self.settle_version(error, result)
             }
             result => result,
@@ -143,7 +147,10 @@ impl Transport {
             let auth = self.collect_auth(request).await?;
             match self.open_either(request, headers, &auth).await {
                 Err(error) if self.has_other_auth(&error, request, &auth).await? => {
-                    self.open_either(request, headers, &self.collect_auth(request).await?).await
+                    let again = async {
+                        self.open_either(request, headers, &self.collect_auth(request).await?).await
+                    };
+                    Box::pin(again).await
                 }
                 result => result,
             }
@@ -159,11 +166,11 @@ impl Transport {
     ) -> Result<Connection, ClientError> {
         match self.open_once(request, headers, Attempt::First, auth).await {
             Err(error) if self.has_other_encoding(request.operation()) && may_need_other_method(&error) => {
-                self.open_once(request, headers, Attempt::Second, auth).await
+                Box::pin(self.open_once(request, headers, Attempt::Second, auth)).await
             }
             Err(error) if self.may_know_older(request.operation(), &error) => {
                 self.agent.unstated.set_v0_1(true);
-                let result = self.open_once(request, headers, Attempt::First, auth).await;
+                let result = Box::pin(self.open_once(request, headers, Attempt::First, auth)).await;
                 self.settle_version(error, result)
             }
             result => result,
