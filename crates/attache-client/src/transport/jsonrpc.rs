@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use attache_protocol::dialect::{v0_1::request as oldest, v0_3::request as older};
-use attache_protocol::{Request, Version};
+use attache_protocol::{Request, StreamResponse, Version};
 use reqwest::{Method, Url};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -105,6 +106,24 @@ fn envelope<P: Serialize>(Id(id): Id, method: &'static str, params: &P) -> Resul
     serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params }).map_err(unwritable)
 }
 
+/// The event in a response that is as the specification says, read in one pass. Of any other response, [`result`] finds out what it is.
+pub(super) fn event(Id(id): Id, body: &[u8]) -> Option<StreamResponse> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        jsonrpc: &'a str,
+        id: u64,
+        #[serde(default)]
+        error: Option<IgnoredAny>,
+        result: StreamResponse,
+    }
+
+    // serde would accept an array of the members.
+    body.trim_ascii_start().starts_with(b"{").then_some(())?;
+    let envelope: Envelope<'_> = serde_json::from_slice(body).ok()?;
+    let is_answer = envelope.jsonrpc == "2.0" && envelope.id == id && envelope.error.is_none();
+    is_answer.then_some(envelope.result)
+}
+
 /// The result in a response, as JSON text. Some servers omit a result that is `null`.
 pub(super) fn result(Id(id): Id, body: &[u8]) -> Result<&str, ClientError> {
     #[derive(Deserialize)]
@@ -180,6 +199,27 @@ mod tests {
             let error = read(body).unwrap_err();
             assert!(matches!(error, ClientError::Protocol(_)), "{body}: {error}");
         }
+    }
+
+    #[test]
+    fn an_event_is_read_in_one_pass_only_if_its_response_is_as_specified() {
+        let message = r#"{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}"#;
+        let read = |body: String| event(Id(7), body.as_bytes());
+        let envelope = |start: &str| format!(r#"{{{start},"result":{message}}}"#);
+        assert!(matches!(read(envelope(r#""jsonrpc":"2.0","id":7"#)), Some(StreamResponse::Message(_))));
+        assert!(read(envelope(r#""jsonrpc":"2.0","x":[1],"error":null,"id":7"#)).is_some());
+        for start in [
+            r#""jsonrpc":"2.0","id":8"#,
+            r#""jsonrpc":"2.0","id":"7""#,
+            r#""jsonrpc":"2.0""#,
+            r#""jsonrpc":"1.0","id":7"#,
+            r#""id":7"#,
+            r#""jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"m"}"#,
+            r#""jsonrpc":"2.0","id":7,"result":null"#,
+        ] {
+            assert_eq!(read(envelope(start)), None, "{start}");
+        }
+        assert_eq!(read(format!(r#"["2.0",7,null,{message}]"#)), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 
 use super::grpc::{FileForm, Package, read_answer, read_event};
-use super::jsonrpc::{Id, result};
+use super::jsonrpc::{self, Id, result};
 use crate::http::status_error;
 use crate::{ClientError, RemoteError};
 
@@ -97,6 +97,10 @@ impl Reader {
     pub(super) fn decode_event(self, data: &[u8]) -> Result<DecodedEvent, ClientError> {
         match self {
             Self::JsonRpc(id) => {
+                let event = jsonrpc::event(id, data).map(|response| Event { response, is_last: false });
+                if let Some(event) = event.filter(IsComplete::is_complete) {
+                    return Ok(event.into());
+                }
                 let json = result(id, data)?.as_bytes();
                 Ok(event_or_reason(json, Source::Other, event_1_0(json)))
             }
