@@ -14,6 +14,19 @@ use serde_json::{Map, Value};
 use super::fault::Fault;
 use super::mirror::Mirror;
 
+/// Whether parts have files that are downloaded: this server stores artifacts, and the remote agent serves the files.
+pub(super) fn has_files(client: &Client, turn: &Turn, parts: &[Part]) -> bool {
+    turn.stores_artifacts() && parts.iter().any(|part| url(client, part).is_some())
+}
+
+/// The URL of a file that the remote agent serves.
+fn url<'a>(client: &Client, part: &'a Part) -> Option<&'a str> {
+    match &part.content {
+        Content::Url(url) if client.is_own_url(url) => Some(url),
+        Content::Url(_) | Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+    }
+}
+
 /// The files of one turn. Each is downloaded once, although the remote agent repeats its artifacts.
 #[derive(Default)]
 pub(super) struct RemoteFiles {
@@ -21,8 +34,7 @@ pub(super) struct RemoteFiles {
 }
 
 impl RemoteFiles {
-    /// Downloads the files of parts, if this server stores artifacts. Their content counts as a part of the answer. A file that cannot
-    /// be downloaded keeps its URL.
+    /// Downloads the files of parts. Their content counts as a part of the answer. A file that cannot be downloaded keeps its URL.
     pub(super) async fn fetch(
         &mut self,
         client: &Client,
@@ -30,15 +42,8 @@ impl RemoteFiles {
         mirror: &mut Mirror<'_>,
         parts: &mut [Part],
     ) -> Result<(), Fault> {
-        if !turn.stores_artifacts() {
-            return Ok(());
-        }
         for part in parts {
-            let Content::Url(url) = &part.content else { continue };
-            if !client.is_own_url(url) {
-                continue;
-            }
-            let url = url.clone();
+            let Some(url) = url(client, part).map(str::to_owned) else { continue };
             if let Some(known) = self.by_url.get(&url) {
                 *part = known.clone();
                 continue;

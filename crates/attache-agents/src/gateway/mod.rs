@@ -38,7 +38,7 @@ use std::time::Duration;
 use attache_client::{Client, ClientError};
 use attache_core::{Agent, AgentError, AgentResult, Caller, Turn};
 use attache_protocol::{AgentCard, Error, Message, TaskId, TaskState};
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use parking_lot::Mutex;
 use url::Url;
 
@@ -129,14 +129,14 @@ impl Agent for Gateway {
         let _running = Running::enter(&self.0, turn.task_id());
         let mut session = match Session::new(&self.0, &turn).await {
             Ok(session) => session,
-            Err(fault) => return fault.end(&self.0, &turn).await,
+            Err(fault) => return fault.end(&self.0, &turn).boxed().await,
         };
         let limit = self.0.options.timeout;
         let result = tokio::select! {
             biased;
             result = tokio::time::timeout(limit, session.run()) => result,
             () = turn.cancelled() => {
-                self.0.give_up_if_canceled(session, &turn).await;
+                self.0.give_up_if_canceled(session, &turn).boxed().await;
                 return Ok(());
             }
         };
@@ -144,7 +144,7 @@ impl Agent for Gateway {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Fault::Own(error))) => {
                 if error.is_over() {
-                    self.0.give_up_if_canceled(session, &turn).await;
+                    self.0.give_up_if_canceled(session, &turn).boxed().await;
                 }
                 Err(error)
             }
@@ -152,17 +152,17 @@ impl Agent for Gateway {
                 if session.continues
                     && let Some(question) = fault.question()
                 {
-                    return turn.ask(question).await;
+                    return turn.ask(question).boxed().await;
                 }
                 if fault.leaves_task_behind() {
-                    self.0.give_up(session).await;
+                    self.0.give_up(session).boxed().await;
                 }
-                self.0.forget(turn.task_id()).await;
-                fault.end(&self.0, &turn).await
+                self.0.forget(turn.task_id()).boxed().await;
+                fault.end(&self.0, &turn).boxed().await
             }
             Err(_) => {
-                self.0.give_up(session).await;
-                self.0.forget(turn.task_id()).await;
+                self.0.give_up(session).boxed().await;
+                self.0.forget(turn.task_id()).boxed().await;
                 let seconds = limit.as_secs_f64();
                 Err(AgentError::public(format!("the remote agent did not finish within {seconds} s")))
             }

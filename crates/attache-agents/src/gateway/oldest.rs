@@ -3,6 +3,7 @@
 
 use attache_client::ClientError;
 use attache_protocol::{ContextId, TaskId, Version};
+use futures::FutureExt;
 
 use super::fault::{Fault, is_temporary};
 use super::outage::Outage;
@@ -15,13 +16,13 @@ impl Session<'_> {
             if self.is_accepted() {
                 return Ok(Next::Reread);
             }
-            if let Some(next) = self.find_task().await? {
+            if let Some(next) = self.find_task().boxed().await? {
                 return Ok(next);
             }
         }
         match self.send().await {
             Err(Fault::Client(error)) if !self.is_accepted() && is_lost_response(&error) => {
-                match self.find_task().await? {
+                match self.find_task().boxed().await? {
                     Some(next) => Ok(next),
                     None => Err(Fault::Client(error)),
                 }

@@ -10,7 +10,7 @@ use futures::FutureExt;
 
 use super::Inner;
 use super::fault::{Fault, is_temporary};
-use super::files::RemoteFiles;
+use super::files::{self, RemoteFiles};
 use super::links::Link;
 use super::mirror::{Mirror, Repeated};
 use super::outage::Outage;
@@ -27,6 +27,8 @@ const MAX_AT_ONCE: usize = 32;
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One turn of a gateway.
+///
+/// What few turns need is boxed. Otherwise each turn would reserve space for it, and copy that space with every move.
 pub(super) struct Session<'a> {
     pub(super) gateway: &'a Inner,
     pub(super) turn: &'a Turn,
@@ -136,7 +138,7 @@ impl<'a> Session<'a> {
                     next = Next::Reread;
                 }
                 Next::Settled => break,
-                Next::Continue | Next::Reread => next = self.follow().await?,
+                Next::Continue | Next::Reread => next = self.follow().boxed().await?,
             }
         }
         self.finish().await
@@ -195,7 +197,7 @@ impl<'a> Session<'a> {
     /// Applies the response of an agent that does not stream.
     async fn apply_reply(&mut self, reply: Reply) -> Result<Next, Fault> {
         match reply {
-            Reply::Message(message) => self.apply_message(message).await,
+            Reply::Message(message) => self.apply_message(message).boxed().await,
             Reply::Task(task) => {
                 let ends = task.status.state.is_terminal();
                 self.accept(&task.id, task.context_id.as_ref(), ends).await?;
@@ -288,7 +290,7 @@ impl<'a> Session<'a> {
     pub(super) async fn apply_event(&mut self, event: StreamResponse, is_old: bool) -> Result<Next, Fault> {
         let ends = self.ends_at_once(&event);
         match event {
-            StreamResponse::Message(message) => self.apply_message(message).await,
+            StreamResponse::Message(message) => self.apply_message(message).boxed().await,
             StreamResponse::Task(task) => {
                 if !self.accept(&task.id, task.context_id.as_ref(), ends).await? {
                     return Ok(Next::Continue);
@@ -301,7 +303,7 @@ impl<'a> Session<'a> {
                     return Ok(Next::Continue);
                 }
                 if self.may_lack_artifacts(&update.status)
-                    && let Some(next) = self.read_completed(&update.task_id).await?
+                    && let Some(next) = self.read_completed(&update.task_id).boxed().await?
                 {
                     return Ok(next);
                 }
@@ -343,7 +345,10 @@ impl<'a> Session<'a> {
 
     async fn fetch_files(&mut self, artifact: &mut Artifact) -> Result<(), Fault> {
         let (client, mirror) = (&self.gateway.client, &mut self.mirror);
-        self.files.fetch(client, self.turn, mirror, &mut artifact.parts).await
+        if !files::has_files(client, self.turn, &artifact.parts) {
+            return Ok(());
+        }
+        self.files.fetch(client, self.turn, mirror, &mut artifact.parts).boxed().await
     }
 
     pub(super) async fn apply_task(&mut self, mut task: Task, with_status: bool) -> Result<Next, Fault> {
