@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -22,6 +22,9 @@ pub(crate) const FIRST_TOKEN: &str = "Certainly";
 
 /// The path of the API, below which the completions are.
 pub(crate) const API: &str = "/v1";
+
+/// More than the runtime's timer can be late.
+const TIMER_STEPS: Duration = Duration::from_millis(2);
 
 const CHUNKS: [&str; 4] = [
     r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":"Certainly"},"finish_reason":null}]}"#,
@@ -42,11 +45,21 @@ pub(crate) async fn serve(listen: SocketAddr, wait: Duration) -> Result<()> {
     Ok(())
 }
 
+/// Waits without the coarse steps of the runtime's timer, which are as long as what the agent in front of the endpoint may add: whether a
+/// request has to wait for one more step would depend on when it arrives.
+async fn wait_exactly(wait: Duration) {
+    let due = Instant::now() + wait;
+    tokio::time::sleep(wait.saturating_sub(TIMER_STEPS)).await;
+    while Instant::now() < due {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// The head of the response comes at once, as with most providers; the first token after the wait.
 async fn complete(wait: Duration) -> Response {
     let tokens = stream::unfold(0, move |next| async move {
         if next == 0 {
-            tokio::time::sleep(wait).await;
+            wait_exactly(wait).await;
         }
         let chunk = CHUNKS.get(next)?;
         Some((Ok::<_, Infallible>(Bytes::from(format!("data: {chunk}\n\n"))), next + 1))

@@ -123,6 +123,16 @@ impl Server {
         Ok(Self::start(command, cores).await.context("starting the agent")?.asleep())
     }
 
+    /// Starts our own subject on the core of the load generator, and waits until it accepts connections: the place of a server that an
+    /// agent under measurement [calls](Self::called).
+    pub(crate) async fn beside_the_load(cores: Cores) -> Result<Self> {
+        let mut command = Command::new(this_program()?);
+        command.args(["serve", "subject"]);
+        let (address, started) = (listen_on_free_address(&mut command)?, Instant::now());
+        let server = Self { child: command.spawn()?, address, cores, started, workers: None };
+        Ok(server.until_it_listens().await.context("starting the subject")?.asleep())
+    }
+
     /// Starts a server that an agent under measurement calls, on the core of the load generator, and waits until it accepts
     /// connections. `arguments` follow `serve`.
     pub(crate) async fn called(arguments: &[&str]) -> Result<(Staff, SocketAddr)> {
@@ -173,21 +183,23 @@ impl Server {
     }
 
     async fn start(mut command: Command, cores: Cores) -> Result<Self> {
-        let address = free_address()?;
-        command.arg("--listen").arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
-        let started = Instant::now();
+        let (address, started) = (listen_on_free_address(&mut command)?, Instant::now());
         let child = machine::on_the_server_core(cores, async { command.spawn() }).await??;
-        let mut server = Self { child, address, cores, started, workers: None };
+        Self { child, address, cores, started, workers: None }.until_it_listens().await
+    }
+
+    async fn until_it_listens(mut self) -> Result<Self> {
+        let address = self.address;
         while TcpStream::connect(address).await.is_err() {
-            if let Some(status) = server.child.try_wait()? {
+            if let Some(status) = self.child.try_wait()? {
                 bail!("it ended ({status}) instead of listening on {address}");
             }
-            if server.age() > START_LIMIT {
+            if self.age() > START_LIMIT {
                 bail!("it does not listen on {address} after {} s", START_LIMIT.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        Ok(server)
+        Ok(self)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -276,6 +288,13 @@ fn resident_kib(status: &str) -> Option<u64> {
 
 fn this_program() -> Result<PathBuf> {
     env::current_exe().context("finding this program's own path")
+}
+
+/// Tells a server to listen on a free address.
+fn listen_on_free_address(command: &mut Command) -> Result<SocketAddr> {
+    let address = free_address()?;
+    command.arg("--listen").arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(address)
 }
 
 /// An address without a listener. Another process could bind it before the server does; the server then reports that and ends
