@@ -46,7 +46,7 @@ struct RouteGroup {
     routes: &'static [(&'static str, &'static str)],
 }
 
-const ROUTES: [RouteGroup; 3] = [
+const ROUTES: [RouteGroup; 4] = [
     RouteGroup {
         function: "a2a::well_known",
         description: "The A2A agent card, as it is served",
@@ -72,6 +72,22 @@ const ROUTES: [RouteGroup; 3] = [
             ("DELETE", "v1/tasks/:id/pushNotificationConfigs/:config"),
             ("GET", "v1/extendedAgentCard"),
             ("GET", "v1/card"),
+        ],
+    },
+    RouteGroup {
+        function: "a2a::http_json_0_3",
+        description: "A2A 0.3 over HTTP+JSON",
+        routes: &[
+            ("POST", "0.3/v1/message:send"),
+            ("POST", "0.3/v1/message:stream"),
+            ("GET", "0.3/v1/tasks"),
+            ("GET", "0.3/v1/tasks/:id"),
+            ("POST", "0.3/v1/tasks/:id"),
+            ("POST", "0.3/v1/tasks/:id/pushNotificationConfigs"),
+            ("GET", "0.3/v1/tasks/:id/pushNotificationConfigs"),
+            ("GET", "0.3/v1/tasks/:id/pushNotificationConfigs/:config"),
+            ("DELETE", "0.3/v1/tasks/:id/pushNotificationConfigs/:config"),
+            ("GET", "0.3/v1/card"),
         ],
     },
 ];

@@ -88,9 +88,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         None => {
             let base = arguments.base_url.as_deref().unwrap_or(ENGINE_HTTP).trim_end_matches('/').to_owned();
-            // The engine's HTTP does not support gRPC.
-            let server =
-                server.options(|options| (options.paths.grpc, options.paths.envelope) = (false, false));
+            // The engine's HTTP supports neither gRPC nor WebSocket.
+            let server = server.options(|options| {
+                (options.paths.grpc, options.paths.envelope) = (false, false);
+                options.paths.websocket = None;
+            });
             let surface = server.into_http_service(&base).map_err(Failure::new)?;
             let mut _registered = serve_through(&worker, surface.clone());
             let mut _offers = Vec::new();

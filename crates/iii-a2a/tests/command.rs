@@ -232,23 +232,64 @@ fn serve_through_engine(setup: &Setup, name: &str) -> Child {
         .expect("the command starts")
 }
 
+const CARD: &str = "/.well-known/agent-card.json";
+
+/// What the engine answers to a request, if it has a route for it and the answer is JSON.
+async fn answer(setup: &Setup, request: http::Request<String>) -> Option<Value> {
+    use http_body_util::BodyExt;
+    let response = setup.engine.handle_http(request).await?;
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    serde_json::from_slice(&body).ok()
+}
+
 /// Waits until the engine serves the card of the agent with this name.
 async fn serves(setup: &Setup, name: &str) {
-    use http_body_util::BodyExt;
     let look = async {
         loop {
-            let request =
-                http::Request::get("/.well-known/agent-card.json").body(String::new()).expect("a request");
-            if let Some(response) = setup.engine.handle_http(request).await {
-                let body = response.into_body().collect().await.expect("a body").to_bytes();
-                if serde_json::from_slice(&body).is_ok_and(|card: Value| card["name"] == name) {
-                    return;
-                }
+            let request = http::Request::get(CARD).body(String::new()).expect("a request");
+            if answer(setup, request).await.is_some_and(|card| card["name"] == name) {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(TIMEOUT, look).await.unwrap_or_else(|_| panic!("{name} serves"));
+}
+
+#[tokio::test]
+async fn each_interface_of_the_card_has_a_route_in_the_engine() {
+    let setup = Setup::new().await;
+    let _worker = serve_through_engine(&setup, "routes");
+    serves(&setup, "routes").await;
+    // A client that asks for it gets each transport, and one without a version gets the interfaces of 0.3, too.
+    let request = http::Request::get(CARD)
+        .header("A2A-Extensions", "urn:attache:extension:transports:v1")
+        .body(String::new())
+        .expect("a request");
+    let card = answer(&setup, request).await.expect("a card");
+    let interfaces = card["supportedInterfaces"].as_array().expect("a list");
+    let bindings = |version: &str| -> Vec<_> {
+        let of_version = interfaces.iter().filter(|it| it["protocolVersion"] == version);
+        of_version.map(|it| it["protocolBinding"].as_str().expect("a name")).collect()
+    };
+    assert_eq!(bindings("1.0"), ["JSONRPC", "HTTP+JSON"], "{card:#}");
+    assert_eq!(bindings("0.3"), ["JSONRPC", "HTTP+JSON"], "{card:#}");
+    for interface in interfaces {
+        let url = interface["url"].as_str().expect("a URL");
+        let path = url.strip_prefix("http://localhost:3111").expect("a path of the engine");
+        let request = match interface["protocolBinding"].as_str() {
+            Some("JSONRPC") => http::Request::post(path),
+            _ if path.ends_with("/v1") => http::Request::get(format!("{path}/tasks")),
+            _ => http::Request::get(format!("{path}/v1/tasks")),
+        };
+        let request = request
+            .header("content-type", "application/json")
+            .header("content-length", "2")
+            .body("{}".to_owned())
+            .expect("a request");
+        assert!(answer(&setup, request).await.is_some(), "there is nothing at {path}");
+    }
+    setup.close().await;
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@
 //! offered.
 //!
 //! The list also shows whether the engine still has the functions of this worker. Engines before 0.23 remove them when another worker
-//! with functions of the same ids leaves, and do not always say so.
+//! with functions of the same ids leaves, and do not always say so. They remove routes, too, which no list shows. So a worker that may
+//! not hear of other workers registers everything again with every poll.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use super::connection::Backoff;
-use super::{Connection, Inner};
+use super::{Connection, Inner, Registration};
 use crate::functions::{CallError, Catalog, FunctionCall, FunctionInfo, Updates};
 use crate::wire::RegisterFunction;
 
@@ -37,10 +38,11 @@ const MAX_LOGGED: usize = 20;
 /// Starts to watch the engine's functions.
 pub(super) fn watch_functions(inner: &Arc<Inner>) -> Updates {
     let (catalog, updates) = watch::channel(None);
-    let changed = subscribe(inner);
+    let (changed, workers_trigger) = subscribe(inner);
     let watcher = CatalogWatcher {
         inner: inner.clone(),
         catalog,
+        workers_trigger,
         info_support: InfoSupport::Batch,
         schemas: HashMap::new(),
         own: HashSet::new(),
@@ -50,8 +52,8 @@ pub(super) fn watch_functions(inner: &Arc<Inner>) -> Updates {
     updates
 }
 
-/// Registers a function that the engine calls when functions or workers change.
-fn subscribe(inner: &Arc<Inner>) -> Arc<Notify> {
+/// Registers a function that the engine calls when functions or workers change. Returns the trigger for workers, too.
+fn subscribe(inner: &Arc<Inner>) -> (Arc<Notify>, Registration) {
     let changed = Arc::new(Notify::new());
     let name = inner.options.name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let id = format!("a2a::functions_changed.{name}");
@@ -71,16 +73,18 @@ fn subscribe(inner: &Arc<Inner>) -> Arc<Notify> {
             }
             let left = call.read::<Event>().is_ok_and(|event| event.event == "worker_disconnected");
             if let Some(worker) = worker.upgrade().filter(|_| left) {
+                tracing::info!(
+                    "registering functions and routes again: the engine may have removed them with those of another worker"
+                );
                 worker.register_again_soon();
             }
             notify.notify_one();
             Box::pin(std::future::ready(Ok(RawValue::NULL.to_owned())))
         }),
     );
-    for trigger in ["engine::functions-available", "engine::workers-available"] {
-        inner.register_trigger(trigger.to_owned(), id.clone(), json!({}));
-    }
-    changed
+    inner.register_trigger("engine::functions-available".to_owned(), id.clone(), json!({}));
+    let workers_trigger = inner.register_trigger("engine::workers-available".to_owned(), id, json!({}));
+    (changed, workers_trigger)
 }
 
 /// A function as the engine lists or describes it. Lists may omit members.
@@ -146,6 +150,8 @@ enum Reason {
 struct CatalogWatcher {
     inner: Arc<Inner>,
     catalog: watch::Sender<Option<Arc<Catalog>>>,
+    /// The trigger for workers that connect and disconnect.
+    workers_trigger: Registration,
     info_support: InfoSupport,
     /// The schemas that were requested, with the list entry at that time.
     schemas: HashMap<String, (ListedFunction, Schemas)>,
@@ -232,6 +238,11 @@ impl CatalogWatcher {
     async fn load(&mut self, why: &Reason) -> Result<Catalog, CallError> {
         let listed = self.list().await?;
         self.keep_registered(&listed);
+        if let Reason::Interval = why
+            && self.workers_trigger.rejection().borrow().is_some()
+        {
+            self.inner.register_again_soon();
+        }
         let listed: Vec<_> = listed.into_iter().filter(ListedFunction::is_for_others).collect();
         match why {
             Reason::Notified => self.schemas.clear(),

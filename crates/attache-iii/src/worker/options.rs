@@ -38,7 +38,8 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             url: format!("ws://localhost:{DEFAULT_PORT}"),
-            name: format!("attache:{}", std::process::id()),
+            // In containers, many processes have the same id.
+            name: format!("attache:{}-{:04x}", std::process::id(), fastrand::u16(..)),
             namespace: None,
             headers: HeaderMap::new(),
             reconnect_min: Duration::from_millis(250),

@@ -81,6 +81,8 @@ struct Function {
 struct Trigger {
     message: RegisterTrigger,
     rejection: watch::Sender<Option<Rejection>>,
+    /// As for functions.
+    logged: Mutex<Option<Rejection>>,
 }
 
 impl Registry {
@@ -146,7 +148,7 @@ impl Inner {
         let message = RegisterTrigger { id: id.clone(), trigger_type, function_id, config, metadata: None };
         let mut registry = self.registry.lock();
         self.send_control(Message::RegisterTrigger(message.clone()).write());
-        registry.triggers.insert(id.clone(), Trigger { message, rejection });
+        registry.triggers.insert(id.clone(), Trigger { message, rejection, logged: Mutex::default() });
         drop(registry);
         Registration { worker: Arc::downgrade(self), kind: Kind::Trigger, id, rejection: receiver }
     }
@@ -196,17 +198,21 @@ impl Inner {
         let Some(trigger) = registry.triggers.get(&result.id) else { return };
         let Some(error) = result.error else { return clear_rejection(&trigger.rejection) };
         let RegisterTrigger { trigger_type, function_id, .. } = &trigger.message;
-        tracing::warn!(
-            trigger_type,
-            function = function_id,
-            code = error.code,
-            message = error.message,
-            "the engine rejected a trigger"
-        );
-        trigger.rejection.send_replace(Some(Rejection { code: error.code, message: error.message }));
+        let rejection = Rejection { code: error.code, message: error.message };
+        if trigger.logged.lock().replace(rejection.clone()).as_ref() != Some(&rejection) {
+            let Rejection { code, message } = &rejection;
+            tracing::warn!(
+                trigger_type,
+                function = function_id,
+                code,
+                message,
+                "the engine rejected a trigger"
+            );
+        }
+        trigger.rejection.send_replace(Some(rejection));
     }
 
-    /// Registers everything again in a moment, because a worker has disconnected or a function is missing.
+    /// Registers everything again in a moment, because a worker has disconnected, or may have, or a function is missing.
     ///
     /// The engine may have removed registrations of this worker with those of the other one: engines before 0.23 remove routes by their
     /// path and functions by their id. Or it rejected functions that the other worker had. Registrations are idempotent.
@@ -222,12 +228,6 @@ impl Inner {
             for frame in registry.registrations() {
                 inner.send_control(frame);
             }
-            let (functions, triggers) = (registry.functions.len(), registry.triggers.len());
-            tracing::info!(
-                functions,
-                triggers,
-                "registered functions and routes again: the engine may have removed them with those of another worker"
-            );
         });
     }
 

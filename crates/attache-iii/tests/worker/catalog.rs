@@ -272,6 +272,31 @@ async fn a_function_that_the_engine_has_removed_without_a_word_is_registered_aga
 }
 
 #[tokio::test]
+async fn a_worker_that_may_not_hear_of_others_registers_again_with_every_poll() {
+    let engine = Engine::start().await;
+    let options = WorkerOptions { poll_interval: Duration::from_millis(20), ..engine.options() };
+    let worker = Worker::connect(options).unwrap();
+    let route = worker.register_trigger("http", "f", json!({"api_path": "a2a", "http_method": "POST"}));
+    let _updates = worker.updates();
+    let mut peer = engine.greet("w-1").await;
+    let mut routes = 0;
+    // The engine may have removed the route with that of a worker that left. No list shows that.
+    while routes < 3 {
+        let message = peer.hear().await;
+        if message["function_id"] == LIST {
+            peer.answer(&message, json!({"functions": []})).await;
+        } else if message["trigger_type"] == "engine::workers-available" {
+            let error = json!({"code": "FORBIDDEN", "message": "not for this worker"});
+            let result = json!({"type": "triggerregistrationresult", "id": message["id"],
+                "trigger_type": message["trigger_type"], "function_id": message["function_id"], "error": error});
+            peer.say(result).await;
+        } else if message["type"] == "registertrigger" && message["id"] == route.id() {
+            routes += 1;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_function_that_was_refused_is_registered_again_when_a_worker_leaves() {
     let (_engine, mut peer, worker, _updates) = following().await;
     let registration = worker.register(function("f"), |_| async { Ok(raw(&json!(1))) });
