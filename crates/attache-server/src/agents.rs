@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use crate::assemble::Blueprint;
 use crate::auth::Authenticator;
 use crate::card::build::{CardChanges, ExtendedCard};
+use crate::http::route::RequestedUri;
 use crate::{CardTransports, GrpcAddress, HttpService, Limits, SchemeNames, ServerOptions};
 
 /// The path of the list of agents. Each agent is below it.
@@ -293,15 +294,6 @@ impl fmt::Debug for Agents {
 pub(crate) fn no_such_agent(name: &HeaderValue) -> Error {
     let name: String = String::from_utf8_lossy(name.as_bytes()).chars().take(MAX_NAME).collect();
     Error::invalid_params(HEADER, format!("there is no agent `{name}`: `GET {PATH}` lists the agents"))
-}
-
-/// The URI that the client sent, where the server has taken the name of an agent from it. The logs name this one.
-#[derive(Clone)]
-pub(crate) struct RequestedUri(pub(crate) Uri);
-
-/// The URI of a request as the client sent it.
-pub(crate) fn requested_uri(head: &Parts) -> &Uri {
-    head.extensions.get::<RequestedUri>().map_or(&head.uri, |RequestedUri(uri)| uri)
 }
 
 #[cfg(test)]

@@ -18,14 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use attache_core::{Caller, FoundContent, Identity, Permit, Principal, Quota, Reply, RequestTerms, Service};
+use attache_core::{
+    FoundContent, Identity, Permit, Prepared, Principal, Quota, Reply, RequestTerms, Seq, Service,
+};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, TaskId};
 use futures::future::{Either, TryFutureExt};
 use http::HeaderMap;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, json};
-pub(crate) use self::encode::{to_dialect, write_reply};
+pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, to_dialect};
 pub(crate) use self::jsonrpc::JsonRpcResponse;
 pub(crate) use self::parameters::{
     Generation, ServiceParameters, names_extension, stated_version, trace_parent,
@@ -274,9 +275,9 @@ impl Dispatcher {
     /// `operation` is the operation, if it is known before the request is parsed. `dialect` is the dialect of the request, if it is
     /// not in 1.0. `parse` yields the request. It runs last: a client with the wrong version, or of an operation that the agent does
     /// not offer, gets that error first.
-    pub(crate) fn call(
-        &self,
-        context: &RequestContext,
+    pub(crate) fn call<'a>(
+        &'a self,
+        context: &'a RequestContext,
         parameters: ServiceParameters,
         operation: Option<Operation>,
         dialect: Option<Dialect>,
@@ -305,9 +306,9 @@ impl Dispatcher {
         }
     }
 
-    fn begin_call(
-        &self,
-        context: &RequestContext,
+    fn begin_call<'a>(
+        &'a self,
+        context: &'a RequestContext,
         parameters: ServiceParameters,
         operation: Option<Operation>,
         dialect: Option<Dialect>,
@@ -330,33 +331,37 @@ impl Dispatcher {
             ..
         } = parameters;
         let turns = self.0.limits.admission.quota(context.account.as_ref(), Resource::Turns);
-        let extensions = &extensions;
-        let terms =
-            RequestTerms { version, extensions, idempotency_key, delivery_key, dialect, turns, trace_parent };
-        let caller = self.0.service.caller(context.identity.clone(), terms)?;
-        operation.map_or(Ok(()), |operation| self.0.service.require_offered(operation))?;
+        let terms = RequestTerms {
+            version,
+            base: Some(&context.base),
+            extensions: &extensions,
+            idempotency_key,
+            delivery_key,
+            dialect,
+            turns,
+            trace_parent,
+        };
+        let prepared = self.0.service.begin(context.identity.clone(), terms, operation)?;
         let request = parse()?;
-        let active = caller.extensions.clone();
-        Ok((self.execute(context, caller, request, (resume, streams)), active))
+        let active = prepared.caller().extensions.clone();
+        Ok((self.execute(context, prepared, request, (resume, streams)), active))
     }
 
-    fn execute(
-        &self,
-        context: &RequestContext,
-        caller: Caller,
+    fn execute<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        prepared: Prepared<'a>,
         request: Request,
-        (resume, streams): (Option<attache_core::Seq>, Option<Quota>),
+        (resume, streams): (Option<Seq>, Option<Quota>),
     ) -> impl Future<Output = Result<Reply, Error>> + Send {
         let admission = &self.0.limits.admission;
         let operation = request.operation();
         let tenant = request.tenant().map(Arc::<str>::from);
-        // Every binding gets its replies from here, so references to stored content become URLs in one place.
-        let links = self.0.service.links(&context.base, tenant.as_deref());
         let running = match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => {
                 let streaming = async move {
                     let permits = self.stream_permits(context, streams.as_ref()).await?;
-                    let reply = self.0.service.call(caller, request, resume).await?;
+                    let reply = prepared.call(request, resume).await?;
                     Ok(if let Reply::Events(events, view) = reply {
                         Reply::Events(events.holding(permits), view)
                     } else {
@@ -373,13 +378,9 @@ impl Dispatcher {
             | Operation::GetTaskPushNotificationConfig
             | Operation::ListTaskPushNotificationConfigs
             | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard => Either::Right(self.0.service.call(caller, request, resume)),
+            | Operation::GetExtendedAgentCard => Either::Right(prepared.call(request, resume)),
         };
-        let linked = running.map_ok(move |reply| match &links {
-            Some(links) => links.resolve(reply),
-            None => reply,
-        });
-        linked.inspect_err(move |error| {
+        running.inspect_err(move |error| {
             let denial = Denial {
                 principal: &context.identity.principal,
                 tenant: tenant.as_deref(),

@@ -31,8 +31,10 @@ use tokio_util::task::AbortOnDropHandle;
 use self::body::{Body, BoxBody};
 use self::origin::{Filtered, RejectedRequest, RequestFilter};
 use self::response::{json_response, method_not_allowed, no_such_path};
-use self::route::{Reserved, Route};
-use crate::agents::{self, Agents};
+use self::route::{Reserved, Route, requested_uri};
+#[cfg(feature = "grpc")]
+use crate::agents;
+use crate::agents::Agents;
 use crate::audit::Denial;
 use crate::auth::{self, Denied};
 #[cfg(feature = "grpc")]
@@ -276,8 +278,7 @@ impl HttpService {
         let dispatcher = &self.0.dispatcher;
         let stores_artifacts = dispatcher.service().stores_artifacts();
         let reserved = Reserved { agents: self.0.agents.is_some(), artifacts: stores_artifacts };
-        let upgrades = websocket::is_upgrade(&head);
-        let route = Route::find(head.uri.path(), &self.options().paths, &self.0.card, reserved, upgrades);
+        let route = Route::find(&head, &self.options().paths, &self.0.card, reserved);
         let base = match stores_artifacts {
             true => Some(self.0.filter.place(&head, &peer))
                 .filter(|place| place.host.is_some())
@@ -303,7 +304,7 @@ impl HttpService {
         let address = dispatcher.admission().address(peer.address, &head.headers);
         let line = dispatcher.request_log().begin(&Incoming {
             binding: route.binding().unwrap_or(NO_BINDING),
-            target: Some((&head.method, agents::requested_uri(&head))),
+            target: Some((&head.method, requested_uri(&head))),
             headers: &head.headers,
             is_health: route.is_health(),
             agent: dispatcher.service().agent_name(),
@@ -317,7 +318,7 @@ impl HttpService {
                     query: head.uri.query(),
                     peer: &peer,
                     origin: address.into(),
-                    target: Target(head.method.as_str(), agents::requested_uri(&head).path()),
+                    target: Target(head.method.as_str(), requested_uri(&head).path()),
                     access,
                     record: record.as_ref(),
                     base,
@@ -454,7 +455,7 @@ impl HttpService {
             query: head.uri.query(),
             peer,
             origin: address.into(),
-            target: Target(head.method.as_str(), agents::requested_uri(head).path()),
+            target: Target(head.method.as_str(), requested_uri(head).path()),
             access: Access::Authenticated,
             record: None,
             base: None,

@@ -472,9 +472,8 @@ pub(crate) async fn answer_admitted(
             None => JsonRpcResponse::None,
             Some(id) => {
                 let mut body = Vec::with_capacity(2048);
-                jsonrpc::write_result_prefix(&id, &mut body);
-                body.extend_from_slice(&http.card_for_frames(&context.identity, headers, query, is_local));
-                body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+                let card = http.card_for_frames(&context.identity, headers, query, is_local);
+                jsonrpc::write_response(&id, &mut body, |out| out.extend_from_slice(&card));
                 JsonRpcResponse::Result { body, extensions: Default::default() }
             }
         };

@@ -25,7 +25,7 @@ use http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -47,6 +47,7 @@ use super::multiplex::{Received, answer_all, closing};
 use super::outgoing::{Outgoing, Unwritten, outgoing};
 use crate::http::body::Body;
 use crate::http::response::json_response;
+use crate::http::route::is_upgrade;
 use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
@@ -70,12 +71,6 @@ const CONTROL_HEADER: u64 = 6;
 
 /// How many multiples of the time for an idle connection a client may say nothing while it waits for responses.
 const SILENCE: u32 = 4;
-
-/// Whether a request asks for a WebSocket connection.
-pub(crate) fn is_upgrade(head: &Parts) -> bool {
-    head.method == Method::GET
-        && head.headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
 
 /// The connection of this server that a request came over, where it can become a WebSocket connection.
 #[derive(Clone)]
