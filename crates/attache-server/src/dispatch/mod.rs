@@ -124,6 +124,9 @@ impl fmt::Display for Target<'_> {
 pub(crate) enum Access {
     /// The caller is authenticated where the server authenticates callers.
     Authenticated,
+    /// The request opens a connection. Credentials that it has must be valid, but it may have none: each message of the connection is
+    /// admitted on its own.
+    Optional,
     /// The request is answered without credentials.
     Public,
     /// The same, and no rate limit applies.
@@ -238,20 +241,26 @@ impl Dispatcher {
         };
         let address_account = match head.access {
             Access::Health => None,
-            Access::Authenticated | Access::Public | Access::Established(_) => {
+            Access::Authenticated | Access::Optional | Access::Public | Access::Established(_) => {
                 admission.check_origin(head.origin).map_err(|error| limited(&Principal::Anonymous, error))?
             }
         };
         let identity = match (&head.access, &self.0.authenticator) {
             (Access::Established(identity), _) => identity.clone(),
-            (Access::Authenticated, Some(authenticator)) => {
-                auth::authenticate(&**authenticator, head.into()).await.map_err(|denied| {
-                    let status = denied.error().kind().http_status();
-                    self.log_denial(head, &Principal::Anonymous, denied.reason(), status);
-                    Rejection::Denied(denied)
-                })?
+            (Access::Authenticated | Access::Optional, Some(authenticator)) => {
+                match (auth::authenticate(&**authenticator, head.into()).await, &head.access) {
+                    (Ok(_) | Err(Denied::Missing), Access::Optional) => Identity::default(),
+                    (Ok(identity), _) => identity,
+                    (Err(denied), _) => {
+                        let status = denied.error().kind().http_status();
+                        self.log_denial(head, &Principal::Anonymous, denied.reason(), status);
+                        return Err(Rejection::Denied(denied));
+                    }
+                }
             }
-            (Access::Authenticated | Access::Public | Access::Health, _) => Identity::default(),
+            (Access::Authenticated | Access::Optional | Access::Public | Access::Health, _) => {
+                Identity::default()
+            }
         };
         let limited = |error: Error| limited(&identity.principal, error);
         let account = admission.check_principal(&identity.principal, address_account).map_err(limited)?;

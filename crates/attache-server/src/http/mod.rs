@@ -36,7 +36,7 @@ use self::route::{Reserved, Route, requested_uri};
 use crate::agents;
 use crate::agents::Agents;
 use crate::audit::Denial;
-use crate::auth::{self, Denied};
+use crate::auth;
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
 use crate::binding::{http_json, jsonrpc};
@@ -310,11 +310,16 @@ impl HttpService {
             agent: dispatcher.service().agent_name(),
         });
         let record = line.as_ref().map(|line| line.record().clone());
+        // The credentials of a WebSocket connection can be in the names of subprotocols.
+        let of_connection = matches!(access, Access::Optional)
+            .then(|| websocket::connection_headers(&head.headers).ok())
+            .flatten()
+            .map(|(headers, _)| Box::new(headers));
         let answer = async move {
             let admitted = {
                 let request_head = RequestHead {
                     binding: route.binding(),
-                    headers: &head.headers,
+                    headers: of_connection.as_deref().unwrap_or(&head.headers),
                     query: head.uri.query(),
                     peer: &peer,
                     origin: address.into(),
@@ -361,7 +366,7 @@ impl HttpService {
                 Route::HttpJson(rest, generation) => {
                     Box::pin(http_json::call(dispatcher, &context, (&rest, generation), &head, body)).await
                 }
-                Route::WebSocket => Box::pin(self.open_websocket(&mut head, &peer, address)).await,
+                Route::WebSocket => self.open_websocket(&mut head, &peer, address),
                 #[cfg(feature = "grpc")]
                 Route::Grpc(package) => {
                     let request = Request::from_parts(head, body);
@@ -423,45 +428,14 @@ impl HttpService {
         }
     }
 
-    /// Answers a request that opens a WebSocket connection. Credentials that it has must be right; it may have none, and give them in
-    /// its first message.
-    async fn open_websocket(&self, head: &mut Parts, peer: &Peer, address: Option<IpAddr>) -> Response<Body> {
+    /// Answers an admitted request that opens a WebSocket connection.
+    fn open_websocket(&self, head: &mut Parts, peer: &Peer, address: Option<IpAddr>) -> Response<Body> {
         let caller = match head.extensions.get() {
             Some(KnownCaller(identity)) => EstablishedCaller::Known(identity.clone()),
             None => EstablishedCaller::Outer(outer_identity(head)),
         };
-        if let (Some(authenticator), EstablishedCaller::Outer(_)) =
-            (self.0.dispatcher.authenticator(), &caller)
-        {
-            let (headers, query) = (websocket::connection_headers(&head.headers), head.uri.query());
-            if let Ok((headers, _)) = &headers
-                && let Err(denied) =
-                    auth::authenticate(authenticator, auth::Head { headers, query, peer: Some(peer) }).await
-                && denied != Denied::Missing
-            {
-                self.deny_websocket(head, peer, address, &denied);
-                return auth::error_response(authenticator, &denied, head, peer);
-            }
-        }
         let is_local = self.0.filter.place(head, peer).is_local();
         websocket::open(Opening { http: self, head, peer, origin: address.into(), caller, is_local })
-    }
-
-    /// Logs that the credentials of a request that opens a WebSocket connection are not valid.
-    fn deny_websocket(&self, head: &Parts, peer: &Peer, address: Option<IpAddr>, denied: &Denied) {
-        let request = RequestHead {
-            binding: Some(websocket::BINDING),
-            headers: &head.headers,
-            query: head.uri.query(),
-            peer,
-            origin: address.into(),
-            target: Target(head.method.as_str(), requested_uri(head).path()),
-            access: Access::Authenticated,
-            record: None,
-            base: None,
-        };
-        let status = denied.error().kind().http_status();
-        self.0.dispatcher.log_denial(&request, &Principal::Anonymous, denied.reason(), status);
     }
 
     /// The JSON of the card for a client of a transport that carries frames.
@@ -496,6 +470,7 @@ impl HttpService {
         let public = route.is_public(self.options()) && fallback != Some(FallbackAccess::Callers);
         match self.0.dispatcher.authenticator() {
             _ if route.is_health() && public => Access::Health,
+            Some(_) if matches!(route, Route::WebSocket) => Access::Optional,
             Some(_) if public => Access::Public,
             Some(_) => Access::Authenticated,
             None => Access::Established(outer_identity(head)),
