@@ -47,7 +47,7 @@ async fn main() -> Result<(), Error> {
     let delegation = Delegation::new(store, DelegationOptions { policy, ..DelegationOptions::default() })?;
     let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
     let surface = Server::new(gateway.clone()).card(gateway.card()).into_http_service("http://localhost")?;
-    let _functions = delegation.register_functions(&engine, surface);
+    let _functions = delegation.register_functions(&engine, surface.in_process(Identity::default()));
 
     let agents = try_join_all((1..=3).map(researcher)).await?;
     let discover = |url: &String| trigger(&engine, "a2a::discover", json!({ "url": url }));

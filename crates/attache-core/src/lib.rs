@@ -36,6 +36,7 @@ mod reply;
 mod report;
 mod run;
 mod seal;
+mod served_agent;
 mod service;
 mod signal;
 mod snapshot;
@@ -90,6 +91,7 @@ pub use report::{
     ToolStatus, UnknownExposure, Usage, take_tool_file, take_tool_file_from_text,
 };
 pub use seal::{Seal, SealError};
+pub use served_agent::ServedAgent;
 pub use service::{FoundContent, Prepared, Recovered, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{

@@ -13,7 +13,6 @@ use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, Error};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use http::HeaderValue;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use parking_lot::Mutex;
@@ -291,8 +290,8 @@ impl fmt::Debug for Agents {
 }
 
 /// The error for a request that names an agent which does not exist.
-pub(crate) fn no_such_agent(name: &HeaderValue) -> Error {
-    let name: String = String::from_utf8_lossy(name.as_bytes()).chars().take(MAX_NAME).collect();
+pub(crate) fn no_such_agent(name: &[u8]) -> Error {
+    let name: String = String::from_utf8_lossy(name).chars().take(MAX_NAME).collect();
     Error::invalid_params(HEADER, format!("there is no agent `{name}`: `GET {PATH}` lists the agents"))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_agents::FunctionGuard;
 use attache_agents::delegation::{Delegation, DelegationOptions};
-use attache_core::{Agent, AgentResult, MemoryStore, Store, TraceParent, Turn};
+use attache_core::{Agent, AgentResult, Identity, MemoryStore, Store, TraceParent, Turn};
 use attache_iii::engine::{Engine, EngineOptions};
 use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use attache_outbound::Policy;
@@ -166,7 +166,7 @@ impl Delegator {
         let server = Server::new(gateway.clone()).card(gateway.card()).card_updates(gateway.cards());
         let surface = server.shared_store(store).into_http_service("http://delegator.example").unwrap();
         delegation.set_own_agent(gateway, "http://delegator.example");
-        let functions = delegation.register_functions(&engine, surface.clone());
+        let functions = delegation.register_functions(&engine, surface.in_process(Identity::default()));
         Self { engine, delegation, server: surface, _functions: functions }
     }
 

@@ -164,6 +164,12 @@ impl CardHost {
         self.document(&card, (rights, self.reader_of(stated), None, listed)).json.clone()
     }
 
+    /// The JSON of the card in protocol 0.1.
+    pub(crate) fn v0_1(&self, card: Arc<AgentCard>, identity: &Identity) -> Bytes {
+        let (card, rights) = self.card_of(card, identity);
+        self.document(&card, (rights, Reader::Oldest, None, Listed::Standard)).json.clone()
+    }
+
     /// The card of a caller, and the rights that it depends on.
     fn card_of(&self, public: Arc<AgentCard>, identity: &Identity) -> (Arc<AgentCard>, Rights) {
         match &self.by_rights {

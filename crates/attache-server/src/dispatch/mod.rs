@@ -29,12 +29,12 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, to_dialect};
 pub(crate) use self::jsonrpc::JsonRpcResponse;
 pub(crate) use self::parameters::{
-    Generation, ServiceParameters, names_extension, stated_version, trace_parent,
+    Generation, ServiceParameters, TRACE_PARENT, names_extension, stated_version, trace_parent,
 };
 
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator, Denied};
-use crate::limits::load::{InFlight, Load};
+use crate::limits::load::{self, InFlight, Load};
 use crate::limits::{Account, Admission, Limits, Origin, Resource};
 use crate::request_log::{RequestRecord, Threshold};
 use crate::{Peer, ServerOptions};
@@ -229,6 +229,21 @@ impl Dispatcher {
     /// Counts a request as in flight. `None` if the server processes as many as it may.
     pub(crate) fn begin(&self) -> Option<InFlight> {
         self.0.limits.load.begin()
+    }
+
+    /// Counts a request as in flight, and admits it.
+    pub(crate) async fn enter(&self, head: &RequestHead<'_>) -> Result<(InFlight, Admitted), Error> {
+        let entered = match self.begin() {
+            Some(in_flight) => self.admit(head).await.map(|admitted| (in_flight, admitted)),
+            None => Err(Rejection::Limited(load::too_many())),
+        };
+        entered.map_err(|rejection| {
+            let error = rejection.error();
+            if let Some(record) = head.record {
+                record.denied(&error);
+            }
+            error
+        })
     }
 
     /// Authenticates the caller and applies the limits, in this order: the rate of the address, the credentials, the rate of the

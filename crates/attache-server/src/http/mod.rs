@@ -48,7 +48,7 @@ use crate::request_log::Incoming;
 use crate::transport::exchange::EstablishedCaller;
 use crate::transport::idle::Activity;
 use crate::transport::websocket::{self, Opening};
-use crate::{Limits, Peer, PushOptions, RequestLog, ServerOptions};
+use crate::{InProcessCaller, Limits, Peer, PushOptions, RequestLog, ServerOptions};
 
 /// Everything that a server answers over HTTP, as a tower service: the card, the three bindings, WebSocket and the health check.
 ///
@@ -196,6 +196,11 @@ impl HttpService {
         InProgress { turns, requests: load.requests(), begun: load.begun(), questions }
     }
 
+    /// A caller within this process, which the process has established.
+    pub fn in_process(&self, identity: Identity) -> InProcessCaller {
+        InProcessCaller::new(self.clone(), identity)
+    }
+
     /// The same service for a caller that is already known, such as the process itself. Its requests need no credentials.
     pub fn for_caller(&self, identity: Identity) -> HttpServiceFor {
         HttpServiceFor { http: self.clone(), identity }
@@ -258,7 +263,7 @@ impl HttpService {
             && let Some(name) = head.headers.get(agents::HEADER)
         {
             let found = name.to_str().ok().and_then(|name| agents.get(name));
-            let missing = || Box::new(grpc::error_response(package, &agents::no_such_agent(name)));
+            let missing = || Box::new(grpc::error_response(package, &agents::no_such_agent(name.as_bytes())));
             return found.map(Some).ok_or_else(missing);
         }
         Ok(None)
@@ -452,6 +457,11 @@ impl HttpService {
             stated_version(headers, query),
             is_local,
         )
+    }
+
+    /// The JSON of the card in protocol 0.1.
+    pub(crate) fn v0_1_card(&self, identity: &Identity) -> Bytes {
+        self.0.card.v0_1(self.0.dispatcher.service().card(), identity)
     }
 
     /// Whether only authenticated callers are answered.

@@ -467,12 +467,11 @@ impl attache::server::Forward for Told {
         &'a self,
         request: &'a [u8],
         _: &'a reqwest::header::HeaderMap,
-    ) -> futures::future::BoxFuture<'a, Result<attache::server::ForwardedReply, attache::protocol::Error>>
-    {
+    ) -> futures::future::BoxFuture<'a, Result<attache::server::JsonRpcReply, attache::protocol::Error>> {
         let request: Value = serde_json::from_slice(request).unwrap();
         let response =
             json!({"jsonrpc": "2.0", "id": request["id"], "result": {"called": request["method"]}});
-        Box::pin(async move { Ok(attache::server::ForwardedReply::One(response.to_string().into())) })
+        Box::pin(async move { Ok(attache::server::JsonRpcReply::One(response.to_string().into())) })
     }
 }
 

@@ -223,7 +223,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         delegation.set_own_agent(gateway, public);
         delegation.restore_own_card().await;
         _offers =
-            delegation.register_functions(&engine, listening.http_service().for_caller(Identity::default()));
+            delegation.register_functions(&engine, listening.http_service().in_process(Identity::default()));
         let _ = api.set(Api::new(delegation, access));
     }
     let engine_url = format!("ws://{}", workers.address());
