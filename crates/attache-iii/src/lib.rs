@@ -40,7 +40,7 @@ pub mod worker;
 #[cfg(feature = "cli")]
 pub use args::GatewayArgs;
 pub use bridge::{serve_routes_through, serve_through};
-pub use card::{CardDetails, CardOverrides, SCHEMAS_EXTENSION};
+pub use card::{CardDetails, CardOverrides, SCHEMAS_EXTENSION, with_schemas};
 pub use exposure::Exposure;
 pub use functions::{
     CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Updates,
