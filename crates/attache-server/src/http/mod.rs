@@ -542,14 +542,27 @@ impl HttpService {
                 auth::error_response(authenticator, denied, head, peer)
             }
             (Rejection::Denied(_) | Rejection::Limited(_), _) => {
-                self.error_response(route, head, &rejection.error())
+                self.error_response(route, head, &rejection.error(), None)
             }
         }
     }
 
-    fn error_response(&self, route: &Route, head: &Parts, error: &Error) -> Response<Body> {
+    /// An error in the format of the binding. `status` is for errors with a status that HTTP has and the protocol does not.
+    fn error_response(
+        &self,
+        route: &Route,
+        head: &Parts,
+        error: &Error,
+        status: Option<StatusCode>,
+    ) -> Response<Body> {
         match route {
-            Route::JsonRpc => jsonrpc::error_response(&Id::NULL, error),
+            Route::JsonRpc => {
+                let mut response = jsonrpc::error_response(&Id::NULL, error);
+                if let Some(status) = status {
+                    *response.status_mut() = status;
+                }
+                response
+            }
             #[cfg(feature = "grpc")]
             Route::Grpc(package) => grpc::error_response(*package, error),
             #[cfg(feature = "grpc")]
@@ -562,7 +575,10 @@ impl HttpService {
             | Route::Content(_)
             | Route::Health
             | Route::Ready
-            | Route::Fallback => http_json::error_response(error, &head.headers),
+            | Route::Fallback => match status {
+                Some(status) => http_json::error_response_as(status, error, &head.headers),
+                None => http_json::error_response(error, &head.headers),
+            },
         }
     }
 
@@ -578,26 +594,7 @@ impl HttpService {
         if let Some(record) = request.record {
             record.denied(error);
         }
-        match route {
-            Route::JsonRpc => {
-                let mut response = jsonrpc::error_response(&Id::NULL, error);
-                *response.status_mut() = *status;
-                response
-            }
-            #[cfg(feature = "grpc")]
-            Route::Grpc(package) => grpc::error_response(*package, error),
-            #[cfg(feature = "grpc")]
-            Route::Envelope => grpc::error_response(grpc::Package::V1_0, error),
-            Route::HttpJson(..)
-            | Route::WebSocket
-            | Route::Card
-            | Route::Keys
-            | Route::Agents
-            | Route::Content(_)
-            | Route::Health
-            | Route::Ready
-            | Route::Fallback => http_json::error_response_as(*status, error, &head.headers),
-        }
+        self.error_response(route, head, error, Some(*status))
     }
 
     /// The limits on callers as they are now.

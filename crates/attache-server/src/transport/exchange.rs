@@ -385,6 +385,20 @@ fn add_number(payload: &mut Vec<u8>, event: u64) {
 }
 
 impl Channel {
+    /// The requests of a client on this machine, which identifies itself in each of them.
+    pub(crate) fn local(http: HttpService, binding: &'static str, peer: Peer) -> Self {
+        Self {
+            http,
+            binding,
+            peer,
+            origin: Origin::Local,
+            headers: HeaderMap::new(),
+            query: None,
+            caller: EstablishedCaller::Outer(Identity::default()),
+            is_local: true,
+        }
+    }
+
     /// Answers one request.
     pub(crate) async fn answer(&self, request: &[u8]) -> Answer {
         self.answer_with(request, &self.headers, Additions::default()).await
