@@ -44,7 +44,8 @@ async fn main() -> Result<(), Error> {
     let engine = Engine::new(store.clone(), EngineOptions::default());
     // By default agents on this machine are rejected.
     let policy = Policy::default().allow_loopback(true);
-    let delegation = Delegation::new(store, DelegationOptions { policy, ..DelegationOptions::default() })?;
+    let delegation =
+        Delegation::new(store, DelegationOptions::default().with(|options| options.policy = policy))?;
     let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
     let surface = Server::new(gateway.clone()).card(gateway.card()).into_http_service("http://localhost")?;
     let _functions = delegation.register_functions(&engine, surface.in_process(Identity::default()));

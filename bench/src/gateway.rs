@@ -16,7 +16,7 @@ use attache_iii::{Gateway, GatewayOptions};
 /// Serves on `listen`, with an engine on `engine_listen`, until the process is killed.
 pub(crate) async fn serve(listen: SocketAddr, engine_listen: SocketAddr) -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let options = EngineOptions { listen: engine_listen.to_string(), ..EngineOptions::default() };
+    let options = EngineOptions::default().with(|options| options.listen = engine_listen.to_string());
     let engine = Engine::new(store.clone(), options);
     let workers = engine.listen().await?;
     let paths = Paths::default();

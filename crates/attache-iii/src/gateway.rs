@@ -38,6 +38,7 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// The settings of a gateway.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct GatewayOptions {
     /// Which functions are skills.
     pub exposure: Exposure,
@@ -63,6 +64,14 @@ impl Default for GatewayOptions {
             streaming: true,
             card_details: CardDetails::default(),
         }
+    }
+}
+
+impl GatewayOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }
 

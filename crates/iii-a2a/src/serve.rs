@@ -35,11 +35,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let worker =
         Worker::connect(worker_options(&arguments).map_err(Failure::usage)?).map_err(Failure::usage)?;
     let store = arguments.place.open(&worker).await?;
-    let remote = RemoteOptions {
-        own_url: Some(own_url(&arguments)),
-        credentials: credentials.clone(),
-        ..RemoteOptions::default()
-    };
+    let remote = RemoteOptions::default().with(|options| {
+        options.own_url = Some(own_url(&arguments));
+        options.credentials = credentials.clone();
+    });
     let imports = import(worker.clone(), arguments.connect.clone(), remote);
     let settings = arguments.gateway.options(arguments.base_url.as_deref());
     let gateway = Gateway::with_imports(Arc::new(worker.clone()), settings, imports);

@@ -60,6 +60,7 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// Options of [`Delegation`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DelegationOptions {
     /// The addresses that requests may go to. By default all public addresses.
     pub policy: Policy,
@@ -86,6 +87,14 @@ impl Default for DelegationOptions {
             max_wait: Duration::from_secs(20),
             send_limit: Duration::from_secs(10 * 60),
         }
+    }
+}
+
+impl DelegationOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }
 

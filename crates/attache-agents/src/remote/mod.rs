@@ -64,6 +64,7 @@ use crate::{AgentCredentials, FunctionHost};
 
 /// Options of [`import`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RemoteOptions {
     /// The interval between two polls of a card. Agents that support it send the card only if it has changed.
     pub poll: Duration,
@@ -90,6 +91,14 @@ impl Default for RemoteOptions {
             credentials: AgentCredentials::default(),
             client: ClientOptions::default().trusted_origins(TrustedOrigins::new().only()),
         }
+    }
+}
+
+impl RemoteOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }
 

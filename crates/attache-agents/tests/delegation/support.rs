@@ -129,7 +129,7 @@ impl TestAgent {
 
 /// Options that allow agents on this machine.
 pub(crate) fn local_options() -> DelegationOptions {
-    DelegationOptions { policy: Policy::default().allow_loopback(true), ..DelegationOptions::default() }
+    DelegationOptions::default().with(|options| options.policy = Policy::default().allow_loopback(true))
 }
 
 /// An engine with the functions of delegation.
@@ -149,11 +149,10 @@ impl Delegator {
         let engine = Engine::new(store.clone(), EngineOptions::default());
         let delegation = Delegation::new(store.clone(), options).unwrap();
         let exposure = attache_iii::Exposure { all: true, ..attache_iii::Exposure::default() };
-        let settings = GatewayOptions {
-            exposure,
-            default_function: Some("agent::chat".to_owned()),
-            ..GatewayOptions::default()
-        };
+        let settings = GatewayOptions::default().with(|options| {
+            options.exposure = exposure;
+            options.default_function = Some("agent::chat".to_owned());
+        });
         engine.register(attache_iii::FunctionInfo::new("agent::chat"), |invocation| async move {
             let input: Value = serde_json::from_str(invocation.payload.get()).unwrap();
             let before = input["history"].as_array().unwrap().iter();

@@ -29,7 +29,7 @@ impl Drop for Setup {
 }
 
 async fn set_up() -> Setup {
-    let options = EngineOptions { listen: "127.0.0.1:0".to_owned(), ..EngineOptions::default() };
+    let options = EngineOptions::default().with(|options| options.listen = "127.0.0.1:0".to_owned());
     let engine = Engine::new(Arc::new(MemoryStore::new()), options);
     let listening = engine.listen().await.expect("a port");
     let url = format!("ws://{}", listening.address());
