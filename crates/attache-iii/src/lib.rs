@@ -45,7 +45,7 @@ pub use exposure::Exposure;
 pub use functions::{
     CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Updates,
 };
-pub use gateway::{Gateway, GatewayOptions};
+pub use gateway::{FunctionGatewayOptions, Gateway};
 pub use hops::HOPS_EXTENSION;
 pub use imports::ImportedFunctions;
 pub use progress::PROGRESS_FUNCTION;

@@ -110,13 +110,13 @@ impl RemoteOptions {
 ///
 /// use attache_agents::remote::{RemoteOptions, import};
 /// use attache_iii::worker::{Worker, WorkerOptions};
-/// use attache_iii::{Gateway, GatewayOptions};
+/// use attache_iii::{Gateway, FunctionGatewayOptions};
 ///
 /// # fn example() -> Result<(), attache_iii::worker::WorkerError> {
 /// let worker = Worker::connect(WorkerOptions::new("ws://localhost:49134"))?;
 /// let imports = import(worker.clone(), ["https://agents.partner.com"], RemoteOptions::default());
 /// // The gateway calls imported functions without the engine. So canceling a task also cancels the remote task.
-/// let gateway = Gateway::with_imports(Arc::new(worker), GatewayOptions::default(), imports);
+/// let gateway = Gateway::with_imports(Arc::new(worker), FunctionGatewayOptions::default(), imports);
 /// # Ok(())
 /// # }
 /// ```

@@ -8,7 +8,7 @@ use attache_agents::FunctionGuard;
 use attache_agents::delegation::{Delegation, DelegationOptions};
 use attache_core::{Agent, AgentResult, Identity, MemoryStore, Store, TraceParent, Turn};
 use attache_iii::engine::{Engine, EngineOptions};
-use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
+use attache_iii::{CallError, FunctionCall, FunctionGatewayOptions, Functions, Gateway};
 use attache_outbound::Policy;
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::auth::KnownCallers;
@@ -149,7 +149,7 @@ impl Delegator {
         let engine = Engine::new(store.clone(), EngineOptions::default());
         let delegation = Delegation::new(store.clone(), options).unwrap();
         let exposure = attache_iii::Exposure { all: true, ..attache_iii::Exposure::default() };
-        let settings = GatewayOptions::default().with(|options| {
+        let settings = FunctionGatewayOptions::default().with(|options| {
             options.exposure = exposure;
             options.default_function = Some("agent::chat".to_owned());
         });

@@ -9,7 +9,9 @@ use attache_agents::remote::import;
 use attache_client::TrustedOrigins;
 use attache_core::{Caller, MemoryStore, Options, Reply, Service};
 use attache_iii::worker::{Worker, WorkerOptions};
-use attache_iii::{CallError, Exposure, FunctionCall, Functions, Gateway, GatewayOptions, HOPS_EXTENSION};
+use attache_iii::{
+    CallError, Exposure, FunctionCall, FunctionGatewayOptions, Functions, Gateway, HOPS_EXTENSION,
+};
 use attache_protocol::{
     AgentInterface, CancelTaskRequest, JsonObject, Message, Part, Request, SendMessageConfiguration,
     SendMessageRequest, Task, TaskState, binding,
@@ -200,7 +202,7 @@ async fn imported_skills_are_not_imported_again() {
     let far = TestAgent::start(card("Far", &["cook"])).await;
     let (near, imports) = importing(&far).await;
     let everything = Exposure { all: true, ..Exposure::default() };
-    let options = GatewayOptions::default().with(|options| options.exposure = everything);
+    let options = FunctionGatewayOptions::default().with(|options| options.exposure = everything);
     let card = Gateway::with_imports(Arc::new(near), options, imports).card();
     assert!(card.skills.iter().any(|skill| skill.id == "a2a.far::cook"), "{card:?}");
     let mut shown = self::card("Near", &["own"]);
@@ -275,8 +277,9 @@ fn asking(function: &str, payload: serde_json::Value) -> Message {
     Message::user("m", Part::data(&json!({"function_id": function, "payload": payload})).unwrap())
 }
 
-fn expose_all() -> GatewayOptions {
-    GatewayOptions::default().with(|options| options.exposure = Exposure { all: true, ..Exposure::default() })
+fn expose_all() -> FunctionGatewayOptions {
+    FunctionGatewayOptions::default()
+        .with(|options| options.exposure = Exposure { all: true, ..Exposure::default() })
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ pub(crate) use self::settings::{
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};
-pub(crate) use self::units::{AgentUrl, FromText, HttpPath, HttpUrl, Time, age};
+pub(crate) use self::units::{AgentUrl, FromText, HttpPath, HttpUrl, Time, age, stores};
 use crate::command::Failure;
 
 /// The key of the list of credentials for other agents.
