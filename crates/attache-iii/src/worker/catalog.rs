@@ -5,7 +5,7 @@
 //! offered.
 //!
 //! The list also shows whether the engine still has the functions of this worker. Engines before 0.23 remove them when another worker
-//! with functions of the same ids leaves, and do not always say so.
+//! with functions of the same ids leaves, and do not always report it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

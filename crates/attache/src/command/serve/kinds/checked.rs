@@ -75,7 +75,7 @@ pub(crate) fn named_agents(
     Ok(checked.collect())
 }
 
-/// What a named agent is. Fails unless exactly one section says so.
+/// The section of the kind of a named agent. Fails unless there is exactly one.
 fn section(agent: &NamedAgent) -> Result<AgentSection, ConfigError> {
     let mut given = sections(agent);
     match given.len() {
