@@ -9,7 +9,7 @@ use std::time::Duration;
 use attache::prelude::*;
 use attache_agents::delegation::{Delegation, DelegationOptions};
 use attache_iii::engine::{Engine, EngineOptions};
-use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
+use attache_iii::{CallError, FunctionCall, FunctionGatewayOptions, Functions, Gateway};
 use futures::future::try_join_all;
 use serde_json::{Value, json, value::to_raw_value};
 
@@ -44,10 +44,11 @@ async fn main() -> Result<(), Error> {
     let engine = Engine::new(store.clone(), EngineOptions::default());
     // By default agents on this machine are rejected.
     let policy = Policy::default().allow_loopback(true);
-    let delegation = Delegation::new(store, DelegationOptions { policy, ..DelegationOptions::default() })?;
-    let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
+    let delegation =
+        Delegation::new(store, DelegationOptions::default().with(|options| options.policy = policy))?;
+    let gateway = Gateway::new(Arc::new(engine.clone()), FunctionGatewayOptions::default());
     let surface = Server::new(gateway.clone()).card(gateway.card()).into_http_service("http://localhost")?;
-    let _functions = delegation.register_functions(&engine, surface);
+    let _functions = delegation.register_functions(&engine, surface.in_process(Identity::default()));
 
     let agents = try_join_all((1..=3).map(researcher)).await?;
     let discover = |url: &String| trigger(&engine, "a2a::discover", json!({ "url": url }));

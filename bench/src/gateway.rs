@@ -11,19 +11,19 @@ use attache::core::{MemoryStore, Store};
 use attache::prelude::*;
 use attache::server::Paths;
 use attache_iii::engine::{Engine, EngineOptions};
-use attache_iii::{Gateway, GatewayOptions};
+use attache_iii::{FunctionGatewayOptions, Gateway};
 
 /// Serves on `listen`, with an engine on `engine_listen`, until the process is killed.
 pub(crate) async fn serve(listen: SocketAddr, engine_listen: SocketAddr) -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let options = EngineOptions { listen: engine_listen.to_string(), ..EngineOptions::default() };
+    let options = EngineOptions::default().with(|options| options.listen = engine_listen.to_string());
     let engine = Engine::new(store.clone(), options);
     let workers = engine.listen().await?;
     let paths = Paths::default();
     let own = [crate::requests::CARD_PATH, "/health"];
     let below = [paths.http_json.as_deref().unwrap_or_default(), "/lf.a2a.v1.A2AService"];
     engine.reserve_paths(own.into_iter().chain(paths.jsonrpc.iter().map(String::as_str)), below);
-    let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
+    let gateway = Gateway::new(Arc::new(engine.clone()), FunctionGatewayOptions::default());
     let listening = Server::new(gateway.clone())
         .card(gateway.card())
         .card_updates(gateway.cards())

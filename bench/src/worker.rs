@@ -34,7 +34,7 @@ pub(crate) async fn serve(url: &str, crowd: Crowd) -> Result<()> {
     let mut workers = Vec::with_capacity(crowd.workers);
     for nth in 0..crowd.workers {
         let worker =
-            Worker::connect(WorkerOptions { name: format!("bench-{nth}"), ..WorkerOptions::new(url) })?;
+            Worker::connect(WorkerOptions::new(url).with(|options| options.name = format!("bench-{nth}")))?;
         for function in (nth..crowd.functions).step_by(crowd.workers) {
             worker.register(echo(function), |call: Invocation| async move { Ok(call.payload()) });
         }

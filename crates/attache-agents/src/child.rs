@@ -1,8 +1,45 @@
 //! What the agents that start programs have in common.
 
+use std::ffi::OsString;
+use std::io;
 use std::path::Path;
+use std::process::Stdio;
 
 pub(crate) use attache_process::{LogLimit, describe, read_errors};
+use attache_process::{Output, ProcessGroup};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+/// A program in a process group of its own, with its pipes.
+pub(crate) struct Started {
+    pub(crate) group: ProcessGroup,
+    pub(crate) child: Child,
+    pub(crate) input: ChildStdin,
+    pub(crate) output: Output<ChildStdout>,
+    pub(crate) errors: Output<ChildStderr>,
+}
+
+/// Starts a program with these environment variables. Without a directory, it runs in that of the server.
+pub(crate) fn start(
+    command: &[String],
+    variables: Vec<(OsString, OsString)>,
+    directory: Option<&Path>,
+) -> io::Result<Started> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
+    };
+    let mut command = attache_process::command(program.as_ref(), variables);
+    command.args(arguments);
+    if let Some(directory) = directory {
+        command.current_dir(directory);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (group, mut child) = ProcessGroup::spawn(command)?;
+    let missing = || io::Error::other("a pipe to the program is missing");
+    let input = child.stdin.take().ok_or_else(missing)?;
+    let output = group.output(child.stdout.take().ok_or_else(missing)?);
+    let errors = group.output(child.stderr.take().ok_or_else(missing)?);
+    Ok(Started { group, child, input, output, errors })
+}
 
 /// The longest name of a file, in bytes.
 const MAX_NAME: usize = 200;

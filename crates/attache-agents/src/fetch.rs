@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{BoxFuture, Fetch, FetchError, Fetched};
-use attache_outbound::{
-    Policy, PolicyResolver, Refused, SetupError, SystemResolver, build_client, causes, restricted_client,
-};
+use attache_outbound::{Policy, Refused, SetupError, causes, guarded_client};
 use http::header::CONTENT_TYPE;
 use reqwest::Client;
 
@@ -16,6 +14,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How requests of this process name it.
+pub(crate) const USER_AGENT: &str = concat!("attache/", env!("CARGO_PKG_VERSION"));
 
 /// Reads remote URLs of messages, for [`InputRules::fetch`](attache_core::InputRules::fetch).
 pub struct UrlFetcher {
@@ -27,13 +28,8 @@ impl UrlFetcher {
     /// Reads URLs that the policy allows.
     pub fn new(policy: Policy) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
-        let guard = Arc::new(PolicyResolver::new(policy.clone(), Arc::new(SystemResolver)));
-        let client = build_client(|| {
-            restricted_client()
-                .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
-                .dns_resolver(guard.clone())
-                .connect_timeout(CONNECT_TIMEOUT)
-                .timeout(TIMEOUT)
+        let client = guarded_client(policy.clone(), |client| {
+            client.user_agent(USER_AGENT).connect_timeout(CONNECT_TIMEOUT).timeout(TIMEOUT)
         })?;
         Ok(Self { policy, client })
     }

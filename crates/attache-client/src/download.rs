@@ -156,7 +156,7 @@ impl Download {
         self.offset
     }
 
-    /// The size of the whole content, if the server says so.
+    /// The size of the whole content, if the server states it.
     pub fn total(&self) -> Option<u64> {
         self.total
     }

@@ -84,6 +84,11 @@ impl ArtifactLinks {
         Self { base, tenant, files }
     }
 
+    /// The same for requests of a tenant.
+    pub(crate) fn for_tenant(self, tenant: Option<Arc<str>>) -> Self {
+        Self { tenant, ..self }
+    }
+
     fn url(&self, task: &TaskId, id: &ContentId, filename: Option<&str>) -> String {
         if let Some(path) = self.files.as_ref().and_then(|files| files.path(task, id, filename)) {
             return file_url(&path);

@@ -187,6 +187,8 @@ pub struct Owner {
 pub struct RequestTerms<'a> {
     /// The protocol version that the request speaks.
     pub version: Version,
+    /// The base URL under which the client knows the agent. Replies have URLs below it instead of references to stored content.
+    pub base: Option<&'a Arc<str>>,
     /// The extensions that the request names.
     pub extensions: &'a Extensions,
     /// The key under which a send is executed only once.
@@ -206,6 +208,7 @@ impl<'a> RequestTerms<'a> {
     pub fn new(version: Version, extensions: &'a Extensions) -> Self {
         Self {
             version,
+            base: None,
             extensions,
             idempotency_key: None,
             delivery_key: None,

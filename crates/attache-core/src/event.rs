@@ -146,7 +146,7 @@ fn wrap<T: serde::Serialize>(out: &mut Vec<u8>, member: &str, value: &T) {
 
 /// Appends a value as JSON. This cannot fail for the types of the protocol. If it ever does, the reader gets `null` instead of half a
 /// document.
-pub(crate) fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+pub fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if let Err(error) = json::write(out, value) {
         tracing::error!(%error, "a value of the protocol could not be written as JSON");

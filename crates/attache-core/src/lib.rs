@@ -9,8 +9,8 @@
 //! - An agent that holds conversations has the rules of a [`Conversation`]: one turn at a time, a workspace, and checked input.
 //! - [`Service`] implements the operations of the protocol for one [`Caller`].
 //!
-//! The crate knows no transport and no binding. It does write JSON: events and tasks that have ended are encoded once, in the
-//! protocol's own JSON, and the same bytes go to all readers. Time comes from a [`Clock`], so that tests can set it. Only the ids of
+//! The crate knows no transport and no binding. It does write the protocol's own JSON: replies, and events and tasks that have ended, which
+//! are encoded once so that the same bytes go to all readers. Time comes from a [`Clock`], so that tests can set it. Only the ids of
 //! new tasks and messages contain the time of the system.
 
 mod agent;
@@ -32,9 +32,11 @@ mod part_writer;
 mod permission;
 mod redaction;
 mod repeat;
+mod reply;
 mod report;
 mod run;
 mod seal;
+mod served_agent;
 mod service;
 mod signal;
 mod snapshot;
@@ -66,7 +68,7 @@ pub use conversation::{
     MediaSource, OpenDirectory, PeerRules, StoredWorkspace, Workspace, WorkspaceError, WorkspaceFolder,
     Workspaces, private_temporary_directory,
 };
-pub use event::{Entry, Seq, TaskEvent};
+pub use event::{Entry, Seq, TaskEvent, write_json};
 pub use file_names::safe_file_name;
 pub use fold::{FoldError, fold};
 pub use limiter::{Limiter, NoPermit, Permit, Quota};
@@ -83,12 +85,14 @@ pub use permission::{
     PermissionRequest, PermissionRule, paths_in,
 };
 pub use redaction::{MASK, Redaction, SHORTEST_SECRET};
+pub use reply::{Page, Reply};
 pub use report::{
     Exposure, FileDiff, Namespace, PlanStep, REPORTS_EXTENSION, Report, ReportOptions, ToolReport,
     ToolStatus, UnknownExposure, Usage, take_tool_file, take_tool_file_from_text,
 };
 pub use seal::{Seal, SealError};
-pub use service::{FoundContent, Page, Recovered, Reply, Service, check_media_types, internal};
+pub use served_agent::ServedAgent;
+pub use service::{FoundContent, Prepared, Recovered, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{
     Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery,

@@ -6,7 +6,7 @@ use attache_protocol::TaskId;
 
 use crate::{ContextRecord, Owner, Principal};
 
-/// What a value of a store belongs to. Its scope and its key say so.
+/// What a value of a store belongs to, by its scope and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueSubject {
     /// A caller, in one tenant and at one agent.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::{CardDetails, Exposure, GatewayOptions};
+use crate::{CardDetails, Exposure, FunctionGatewayOptions};
 
 /// The exposed functions, and the card.
 #[derive(Debug, Clone, Args)]
@@ -59,9 +59,9 @@ pub struct GatewayArgs {
 
 impl GatewayArgs {
     /// The settings of the gateway of a server with this public URL, if it has one.
-    pub fn options(&self, base_url: Option<&str>) -> GatewayOptions {
+    pub fn options(&self, base_url: Option<&str>) -> FunctionGatewayOptions {
         let named = self.agent_name.clone().or_else(|| public_host(base_url?));
-        GatewayOptions {
+        FunctionGatewayOptions {
             exposure: self.exposure(),
             default_function: self.default_function.clone(),
             call_timeout: Duration::from_secs(self.call_timeout),
@@ -74,7 +74,7 @@ impl GatewayArgs {
                 documentation_url: self.docs_url.clone(),
                 ..CardDetails::default()
             },
-            ..GatewayOptions::default()
+            ..FunctionGatewayOptions::default()
         }
     }
 

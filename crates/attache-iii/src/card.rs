@@ -100,13 +100,18 @@ pub(crate) fn card<'a>(
             schemas.insert(function.id.to_string(), schema);
         }
     }
-    if !schemas.is_empty() {
-        let mut extension = AgentExtension::new(SCHEMAS_EXTENSION)
-            .description("The JSON Schemas of the skills' payloads and results, by skill");
-        extension.params = JsonObject::new(&schemas).ok();
-        card = card.extension(extension);
+    with_schemas(card, &schemas)
+}
+
+/// Adds the schemas of skills to a card, in the extension for them.
+pub fn with_schemas(card: AgentCard, schemas: &serde_json::Map<String, Value>) -> AgentCard {
+    if schemas.is_empty() {
+        return card;
     }
-    card
+    let mut extension = AgentExtension::new(SCHEMAS_EXTENSION)
+        .description("The JSON Schemas of the skills' payloads and results, by skill");
+    extension.params = JsonObject::new(schemas).ok();
+    card.extension(extension)
 }
 
 fn skill(function: &FunctionInfo) -> AgentSkill {

@@ -38,7 +38,8 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// The settings of a gateway.
 #[derive(Debug, Clone)]
-pub struct GatewayOptions {
+#[non_exhaustive]
+pub struct FunctionGatewayOptions {
     /// Which functions are skills.
     pub exposure: Exposure,
     /// The function for messages in plain language.
@@ -53,7 +54,7 @@ pub struct GatewayOptions {
     pub card_details: CardDetails,
 }
 
-impl Default for GatewayOptions {
+impl Default for FunctionGatewayOptions {
     fn default() -> Self {
         Self {
             exposure: Exposure::default(),
@@ -66,6 +67,14 @@ impl Default for GatewayOptions {
     }
 }
 
+impl FunctionGatewayOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
 /// The agent whose skills are the functions of an engine. Cloning is cheap, and all clones share their state.
 #[derive(Clone)]
 pub struct Gateway(Arc<Inner>);
@@ -74,7 +83,7 @@ struct Inner {
     functions: Arc<dyn Functions>,
     updates: Updates,
     imports: Option<Box<dyn ImportedFunctions>>,
-    options: GatewayOptions,
+    options: FunctionGatewayOptions,
     schemas: Schemas,
     departed: Departed,
     metadata: MetadataCheck,
@@ -84,7 +93,7 @@ struct Inner {
 
 impl Gateway {
     /// Creates a gateway to the functions of an engine.
-    pub fn new(functions: Arc<dyn Functions>, options: GatewayOptions) -> Self {
+    pub fn new(functions: Arc<dyn Functions>, options: FunctionGatewayOptions) -> Self {
         Self::build(functions, options, None)
     }
 
@@ -92,7 +101,7 @@ impl Gateway {
     /// which could neither cancel a call nor tell how many agents a request has come through.
     pub fn with_imports(
         functions: Arc<dyn Functions>,
-        options: GatewayOptions,
+        options: FunctionGatewayOptions,
         imports: impl ImportedFunctions,
     ) -> Self {
         Self::build(functions, options, Some(Box::new(imports)))
@@ -100,7 +109,7 @@ impl Gateway {
 
     fn build(
         functions: Arc<dyn Functions>,
-        options: GatewayOptions,
+        options: FunctionGatewayOptions,
         imports: Option<Box<dyn ImportedFunctions>>,
     ) -> Self {
         let updates = functions.updates();

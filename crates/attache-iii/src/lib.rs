@@ -40,12 +40,12 @@ pub mod worker;
 #[cfg(feature = "cli")]
 pub use args::GatewayArgs;
 pub use bridge::{serve_routes_through, serve_through};
-pub use card::{CardDetails, CardOverrides, SCHEMAS_EXTENSION};
+pub use card::{CardDetails, CardOverrides, SCHEMAS_EXTENSION, with_schemas};
 pub use exposure::Exposure;
 pub use functions::{
     CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Updates,
 };
-pub use gateway::{Gateway, GatewayOptions};
+pub use gateway::{FunctionGatewayOptions, Gateway};
 pub use hops::HOPS_EXTENSION;
 pub use imports::ImportedFunctions;
 pub use progress::PROGRESS_FUNCTION;

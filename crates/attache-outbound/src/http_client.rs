@@ -8,7 +8,7 @@ use std::sync::Arc;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, ClientBuilder, redirect, retry};
 
-use crate::{Policy, Resolver, SetupError};
+use crate::{Policy, Resolver, SetupError, SystemResolver};
 
 /// The settings that every HTTP client of this project starts from. They turn off everything that could connect to an address
 /// that was not checked, send a request twice, or make a response larger than what was sent. Some of it is off by default, but
@@ -33,6 +33,16 @@ pub fn build_client(builder: impl Fn() -> ClientBuilder) -> Result<Client, Setup
         builder().tls_certs_only(roots.collect::<Result<Vec<_>, _>>()?).build()
     });
     client.map_err(SetupError)
+}
+
+/// Builds a client that connects only to addresses that a policy allows. `configure` changes the settings that every client starts
+/// from.
+pub fn guarded_client(
+    policy: Arc<Policy>,
+    configure: impl Fn(ClientBuilder) -> ClientBuilder,
+) -> Result<Client, SetupError> {
+    let guard = Arc::new(PolicyResolver::new(policy, Arc::new(SystemResolver)));
+    build_client(|| configure(restricted_client()).dns_resolver(guard.clone()))
 }
 
 /// A DNS resolver that applies a policy. A new connection can only go to the addresses that it returns.

@@ -24,7 +24,7 @@ pub use client::{
     FRAMING, MAX_RESPONSE, Outbound, OutboundError, OutboundRequest, OutboundResponse, SetupError,
     retry_after,
 };
-pub use http_client::{PolicyResolver, build_client, causes, restricted_client};
+pub use http_client::{PolicyResolver, build_client, causes, guarded_client, restricted_client};
 pub use ipnet::IpNet;
 pub use policy::{MAX_URL, Policy, Target};
 pub use refused::Refused;

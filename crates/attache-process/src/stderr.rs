@@ -33,11 +33,11 @@ impl Default for LogLimit {
 
 impl LogLimit {
     /// Counts a line. Returns whether it may be logged. Ask for the [report](Self::report) first.
-    pub fn admits(&mut self, bytes: usize) -> bool {
+    pub fn has_room_for(&mut self, bytes: usize) -> bool {
         self.begin_period();
-        let admits = self.used + bytes <= MAX_LOG;
-        *(if admits { &mut self.used } else { &mut self.left_out }) += bytes;
-        admits
+        let has_room = self.used + bytes <= MAX_LOG;
+        *(if has_room { &mut self.used } else { &mut self.left_out }) += bytes;
+        has_room
     }
 
     /// A line for the log that says how much was left out, when the period is over.
@@ -119,7 +119,7 @@ fn write(line: &[u8], limit: &mut Option<LogLimit>, log: impl Fn(&str)) {
         return;
     }
     report(limit, &log);
-    if limit.as_mut().is_none_or(|limit| limit.admits(text.len())) {
+    if limit.as_mut().is_none_or(|limit| limit.has_room_for(text.len())) {
         log(text);
     }
 }

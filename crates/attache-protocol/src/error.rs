@@ -1,4 +1,4 @@
-//! All errors in one table: the JSON-RPC code, HTTP status, gRPC status and reason of each.
+//! All errors in one table: the JSON-RPC code, HTTP status, gRPC status and reason of each, and what older versions have instead.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,7 +42,11 @@ grpc_codes! {
 }
 
 macro_rules! error_kinds {
-    ($( $(#[$meta:meta])* $name:ident: $rpc:literal, $http:literal, $grpc:ident, $reason:literal; )+) => {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident: $rpc:literal, $http:literal, $grpc:ident, $reason:literal;
+        v0_3: $rpc_0_3:literal, $http_0_3:literal, $name_0_3:literal; v0_1: $rpc_0_1:literal; $class:ident;
+    )+) => {
         /// The kind of an error. Each kind is one row of the error table.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorKind { $( $(#[$meta])* $name ),+ }
@@ -70,51 +74,107 @@ macro_rules! error_kinds {
             pub const fn reason(self) -> &'static str {
                 match self { $( Self::$name => $reason ),+ }
             }
+
+            /// The JSON-RPC error code in 0.3. Errors that were added in 1.0 are internal errors there.
+            pub(crate) const fn v0_3_code(self) -> i32 {
+                match self { $( Self::$name => $rpc_0_3 ),+ }
+            }
+
+            /// The HTTP status in 0.3 over HTTP+JSON. Errors that 0.3 does not have keep the status of 1.0.
+            pub(crate) const fn v0_3_http_status(self) -> u16 {
+                match self { $( Self::$name => $http_0_3 ),+ }
+            }
+
+            /// The name in 0.3. The error about the extended card has the name that current readers expect.
+            pub const fn v0_3_name(self) -> &'static str {
+                match self { $( Self::$name => $name_0_3 ),+ }
+            }
+
+            /// The JSON-RPC error code in 0.1, which has its own codes for authentication, permissions and limits.
+            pub(crate) const fn v0_1_code(self) -> i32 {
+                match self { $( Self::$name => $rpc_0_1 ),+ }
+            }
+
+            /// What the error is about.
+            pub const fn class(self) -> ErrorClass {
+                match self { $( Self::$name => ErrorClass::$class ),+ }
+            }
         }
     };
+}
+
+/// What an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// The request, the task or the agent. Over JSON-RPC the HTTP response is successful.
+    Protocol,
+    /// The caller: another caller might get what was asked for. HTTP has a status for it.
+    Denied,
+    /// The exchange as a whole: the request is too large, or the server cannot process any. HTTP has a status for it.
+    Transport,
 }
 
 error_kinds! {
     /// This caller has no such task.
     TaskNotFound: -32001, 404, NotFound, "TASK_NOT_FOUND";
+        v0_3: -32001, 404, "TaskNotFoundError"; v0_1: -32001; Protocol;
     /// The task has ended.
     TaskNotCancelable: -32002, 400, FailedPrecondition, "TASK_NOT_CANCELABLE";
+        v0_3: -32002, 409, "TaskNotCancelableError"; v0_1: -32002; Protocol;
     /// The agent sends no push notifications.
     PushNotificationNotSupported: -32003, 400, FailedPrecondition, "PUSH_NOTIFICATION_NOT_SUPPORTED";
+        v0_3: -32003, 501, "PushNotificationNotSupportedError"; v0_1: -32003; Protocol;
     /// The agent, or the state of the task, does not allow this.
     UnsupportedOperation: -32004, 400, FailedPrecondition, "UNSUPPORTED_OPERATION";
+        v0_3: -32004, 501, "UnsupportedOperationError"; v0_1: -32004; Protocol;
     /// The agent does not accept this media type.
     ContentTypeNotSupported: -32005, 400, InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED";
+        v0_3: -32005, 415, "ContentTypeNotSupportedError"; v0_1: -32005; Protocol;
     /// The response of the agent is invalid.
     InvalidAgentResponse: -32006, 500, Internal, "INVALID_AGENT_RESPONSE";
+        v0_3: -32006, 502, "InvalidAgentResponseError"; v0_1: -32603; Protocol;
     /// The card says that there is an extended card, but none is configured.
     ExtendedAgentCardNotConfigured: -32007, 400, FailedPrecondition, "EXTENDED_AGENT_CARD_NOT_CONFIGURED";
+        v0_3: -32007, 404, "ExtendedAgentCardNotConfiguredError"; v0_1: -32603; Protocol;
     /// The agent requires an extension that the request does not ask for.
     ExtensionSupportRequired: -32008, 400, FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED";
+        v0_3: -32603, 400, "ExtensionSupportRequiredError"; v0_1: -32603; Protocol;
     /// The server does not support this protocol version.
     VersionNotSupported: -32009, 400, FailedPrecondition, "VERSION_NOT_SUPPORTED";
+        v0_3: -32603, 400, "VersionNotSupportedError"; v0_1: -32603; Protocol;
     /// The task has changed since the caller read it. Part of protocol 1.1.
     TaskGenerationMismatch: -32010, 409, Aborted, "TASK_GENERATION_MISMATCH";
+        v0_3: -32603, 409, "InvalidRequestError"; v0_1: -32603; Protocol;
     /// The body is not JSON.
     Parse: -32700, 400, InvalidArgument, "PARSE_ERROR";
+        v0_3: -32700, 400, "JSONParseError"; v0_1: -32700; Protocol;
     /// The body is JSON, but not a request.
     InvalidRequest: -32600, 400, InvalidArgument, "INVALID_REQUEST";
+        v0_3: -32600, 400, "InvalidRequestError"; v0_1: -32600; Protocol;
     /// There is no such operation.
     MethodNotFound: -32601, 404, Unimplemented, "METHOD_NOT_FOUND";
+        v0_3: -32601, 404, "MethodNotFoundError"; v0_1: -32601; Protocol;
     /// The arguments of the operation are invalid.
     InvalidParams: -32602, 400, InvalidArgument, "INVALID_PARAMS";
+        v0_3: -32602, 422, "InvalidParamsError"; v0_1: -32602; Protocol;
     /// The server failed.
     Internal: -32603, 500, Internal, "INTERNAL_ERROR";
+        v0_3: -32603, 500, "InternalError"; v0_1: -32603; Protocol;
     /// The caller is not authenticated.
     Unauthenticated: -32050, 401, Unauthenticated, "UNAUTHENTICATED";
+        v0_3: -32050, 401, "InvalidRequestError"; v0_1: -32007; Denied;
     /// The caller has no permission for this.
     PermissionDenied: -32051, 403, PermissionDenied, "PERMISSION_DENIED";
+        v0_3: -32051, 403, "InvalidRequestError"; v0_1: -32008; Denied;
     /// The caller, or one request, exceeds a limit.
     ResourceExhausted: -32052, 429, ResourceExhausted, "RESOURCE_EXHAUSTED";
+        v0_3: -32052, 429, "InvalidRequestError"; v0_1: -32010; Denied;
     /// The body of the request is larger than the server accepts.
     PayloadTooLarge: -32053, 413, ResourceExhausted, "PAYLOAD_TOO_LARGE";
+        v0_3: -32053, 413, "InvalidRequestError"; v0_1: -32053; Transport;
     /// The server is overloaded or is stopping.
     Unavailable: -32054, 503, Unavailable, "UNAVAILABLE";
+        v0_3: -32054, 503, "InternalError"; v0_1: -32011; Transport;
 }
 
 /// A field of a request that is invalid.

@@ -1,8 +1,8 @@
 //! The envelope of the JSON-RPC binding.
 //!
-//! [`ParsedRequest::parse`] parses the envelope and the arguments of a request in one pass. It fails for unusual requests.
-//! [`Call::parse`] parses the envelope alone: its errors are exact, and it leaves the arguments to a dialect. Responses are
-//! written around a result that is already serialized.
+//! [`parse`] checks the depth of a request and parses it. Usual requests are parsed in one pass, the envelope together with the
+//! arguments. For all others, [`Call::parse`] parses the envelope alone: its errors are exact, and it leaves the arguments to a
+//! dialect. [`write_response`] writes the envelope around a result.
 
 use std::borrow::Cow;
 
@@ -142,6 +142,37 @@ impl<'a> Call<'a> {
     }
 }
 
+/// What a server accepts as a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParseRules {
+    /// How deep arrays and objects may be nested.
+    pub max_depth: usize,
+    /// Whether the request may be one of 0.3.
+    pub allow_v0_3: bool,
+}
+
+/// A request, as far as it can be parsed before its version is known.
+#[derive(Debug)]
+pub enum Parsed<'a> {
+    /// The complete request.
+    Request(ParsedRequest),
+    /// The envelope of an unusual request.
+    Call(Call<'a>),
+}
+
+/// Checks the depth of a request, and parses it.
+pub fn parse(body: &[u8], rules: ParseRules) -> Result<Parsed<'_>, InvalidCall> {
+    let ParseRules { max_depth, allow_v0_3 } = rules;
+    if json::is_deeper_than(body, max_depth) {
+        let error = Error::new(ErrorKind::InvalidRequest, format!("the body nests deeper than {max_depth}"));
+        return Err(InvalidCall { id: Id::NULL, error });
+    }
+    match ParsedRequest::parse(body, allow_v0_3) {
+        Some(request) => Ok(Parsed::Request(request)),
+        None => Call::parse(body).map(Parsed::Call),
+    }
+}
+
 /// A request that was parsed in one pass with its envelope, as nearly all requests are.
 #[derive(Debug)]
 pub struct ParsedRequest {
@@ -162,8 +193,8 @@ enum Method {
 
 impl ParsedRequest {
     /// Parses a valid request whose `method` comes before its `params`. Returns `None` for all other requests; [`Call::parse`]
-    /// handles those. `allow_v0_3` if the request may be one of 0.3.
-    pub fn parse(body: &[u8], allow_v0_3: bool) -> Option<Self> {
+    /// handles those.
+    fn parse(body: &[u8], allow_v0_3: bool) -> Option<Self> {
         struct Members {
             allow_v0_3: bool,
         }
@@ -213,6 +244,13 @@ impl ParsedRequest {
         reader.end().ok()?;
         Some(parsed)
     }
+}
+
+/// Writes a response to `id` around the result that `write_result` writes.
+pub fn write_response(id: &Id, out: &mut Vec<u8>, write_result: impl FnOnce(&mut Vec<u8>)) {
+    write_result_prefix(id, out);
+    write_result(out);
+    out.extend_from_slice(RESULT_SUFFIX.as_bytes());
 }
 
 /// Writes the text before the result in a response to `id`.

@@ -44,7 +44,7 @@ pub use card::{
     AgentSkill, binding,
 };
 pub use dialect::Dialect;
-pub use error::{ERROR_DOMAIN, Error, ErrorKind, FieldViolation, GrpcCode};
+pub use error::{ERROR_DOMAIN, Error, ErrorClass, ErrorKind, FieldViolation, GrpcCode};
 pub use event::{SendMessageResponse, StreamResponse, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
 pub use ids::{ContextId, TaskId};
 pub use json::{Json, JsonObject};

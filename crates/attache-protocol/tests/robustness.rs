@@ -5,7 +5,7 @@ mod arbitrary;
 
 use std::thread;
 
-use attache_protocol::jsonrpc::{Call, error_response, write_result_prefix};
+use attache_protocol::jsonrpc::{Call, error_response, write_response};
 use attache_protocol::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,9 +38,7 @@ fn parse_as_envelope(body: &[u8]) -> Result<(), TestCaseError> {
             let id = call.id.unwrap_or(jsonrpc::Id::NULL);
             prop_assert_eq!(&Call::peek_id(body), &id);
             let mut response = Vec::new();
-            write_result_prefix(&id, &mut response);
-            response.extend_from_slice(b"null");
-            response.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            write_response(&id, &mut response, |out| out.extend_from_slice(b"null"));
             response
         }
         Err(invalid) => {

@@ -4,7 +4,7 @@
 //! - [`StreamsAddress`]: the address of an agent in a card, `redis-streams://HOST:PORT/DB/REQUESTS/RESPONSES/GROUP`, without credentials.
 //! - [`field`]: the names of the fields of entries.
 //! - [`Entry`]: an entry of a stream, as Redis returns it.
-//! - [`create_group`], [`remove_abandoned`]: consumer groups and their consumers.
+//! - [`Consumer`]: a process in a consumer group, with the commands for the entries of the group.
 //! - [`Outage`], [`Backoff`], [`is_transient`]: what to do while Redis does not answer.
 //!
 //! It knows no JSON-RPC, no operations and no tasks.
@@ -21,6 +21,6 @@ pub use redis;
 pub use crate::address::{InvalidAddress, ServerAddress, StreamsAddress};
 pub use crate::connection::{AddressCheck, Connection, connect, is_missing_group, is_transient};
 pub use crate::entry::{Entry, claimed, entries, field, list, pending_ids};
-pub use crate::group::{create_group, remove_abandoned};
+pub use crate::group::{Consumer, Pending, Whose};
 pub use crate::outage::{Backoff, Outage};
 pub use crate::url::{InvalidUrl, RedisUrl};

@@ -13,7 +13,6 @@ use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, Error};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use http::HeaderValue;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use parking_lot::Mutex;
@@ -21,6 +20,7 @@ use parking_lot::Mutex;
 use crate::assemble::Blueprint;
 use crate::auth::Authenticator;
 use crate::card::build::{CardChanges, ExtendedCard};
+use crate::http::route::RequestedUri;
 use crate::{CardTransports, GrpcAddress, HttpService, Limits, SchemeNames, ServerOptions};
 
 /// The path of the list of agents. Each agent is below it.
@@ -290,18 +290,9 @@ impl fmt::Debug for Agents {
 }
 
 /// The error for a request that names an agent which does not exist.
-pub(crate) fn no_such_agent(name: &HeaderValue) -> Error {
-    let name: String = String::from_utf8_lossy(name.as_bytes()).chars().take(MAX_NAME).collect();
+pub(crate) fn no_such_agent(name: &[u8]) -> Error {
+    let name: String = String::from_utf8_lossy(name).chars().take(MAX_NAME).collect();
     Error::invalid_params(HEADER, format!("there is no agent `{name}`: `GET {PATH}` lists the agents"))
-}
-
-/// The URI that the client sent, where the server has taken the name of an agent from it. The logs name this one.
-#[derive(Clone)]
-pub(crate) struct RequestedUri(pub(crate) Uri);
-
-/// The URI of a request as the client sent it.
-pub(crate) fn requested_uri(head: &Parts) -> &Uri {
-    head.extensions.get::<RequestedUri>().map_or(&head.uri, |RequestedUri(uri)| uri)
 }
 
 #[cfg(test)]

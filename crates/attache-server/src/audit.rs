@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use attache_core::Principal;
-use attache_protocol::{Error, ErrorKind};
+use attache_protocol::{Error, ErrorClass, ErrorKind};
 
 /// How many characters of a value from a caller are logged.
 const MAX_LOGGED: usize = 128;
@@ -39,27 +39,8 @@ pub(crate) fn task_of(error: &Error) -> Option<&str> {
 /// Whether an error is a denial: another caller might get what was asked for.
 pub(crate) fn denies(error: &Error) -> bool {
     let webhook = || error.field_violations().iter().any(|violation| violation.field.ends_with("url"));
-    match error.kind() {
-        ErrorKind::Unauthenticated | ErrorKind::PermissionDenied | ErrorKind::ResourceExhausted => true,
-        // The webhook has an address that the server must not call.
-        ErrorKind::InvalidParams => webhook(),
-        ErrorKind::TaskNotFound
-        | ErrorKind::TaskNotCancelable
-        | ErrorKind::PushNotificationNotSupported
-        | ErrorKind::UnsupportedOperation
-        | ErrorKind::ContentTypeNotSupported
-        | ErrorKind::InvalidAgentResponse
-        | ErrorKind::ExtendedAgentCardNotConfigured
-        | ErrorKind::ExtensionSupportRequired
-        | ErrorKind::VersionNotSupported
-        | ErrorKind::TaskGenerationMismatch
-        | ErrorKind::Parse
-        | ErrorKind::InvalidRequest
-        | ErrorKind::MethodNotFound
-        | ErrorKind::Internal
-        | ErrorKind::PayloadTooLarge
-        | ErrorKind::Unavailable => false,
-    }
+    // A webhook can have an address that the server must not call.
+    error.kind().class() == ErrorClass::Denied || error.kind() == ErrorKind::InvalidParams && webhook()
 }
 
 /// The beginning of a value from a caller.

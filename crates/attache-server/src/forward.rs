@@ -28,20 +28,20 @@ pub trait Forward: Send + Sync + 'static {
         &'a self,
         request: &'a [u8],
         headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<ForwardedReply, Error>>;
+    ) -> BoxFuture<'a, Result<JsonRpcReply, Error>>;
 }
 
-/// The answer to a forwarded request.
-pub enum ForwardedReply {
+/// What a JSON-RPC request is answered with.
+pub enum JsonRpcReply {
     /// None, as a notification has it.
     None,
     /// One response.
     One(Bytes),
     /// A stream of responses.
-    Stream(BoxStream<'static, Result<ForwardedFrame, Error>>),
+    Stream(BoxStream<'static, Result<JsonRpcFrame, Error>>),
 }
 
-impl fmt::Debug for ForwardedReply {
+impl fmt::Debug for JsonRpcReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "None",
@@ -53,7 +53,7 @@ impl fmt::Debug for ForwardedReply {
 
 /// One response of a stream.
 #[derive(Debug, Clone)]
-pub struct ForwardedFrame {
+pub struct JsonRpcFrame {
     /// The JSON-RPC response.
     pub json: Bytes,
     /// The number of the event, if the agent states it.
@@ -68,7 +68,7 @@ pub(crate) struct Answered {
     pub(crate) id: Id,
     /// Whether the request asks for a stream.
     pub(crate) is_streaming: bool,
-    pub(crate) reply: ForwardedReply,
+    pub(crate) reply: JsonRpcReply,
     /// Held until a stream ends.
     pub(crate) permits: Vec<Permit>,
 }
@@ -115,11 +115,11 @@ impl Forwarder {
                 };
                 match call.id {
                     Some(id) => (id, reply),
-                    None => (Id::NULL, Ok(ForwardedReply::None)),
+                    None => (Id::NULL, Ok(JsonRpcReply::None)),
                 }
             }
         };
-        let reply = reply.unwrap_or_else(|error| ForwardedReply::One(error_response(&id, &error).into()));
+        let reply = reply.unwrap_or_else(|error| JsonRpcReply::One(error_response(&id, &error).into()));
         Answered { id, is_streaming, reply, permits }
     }
 
@@ -135,13 +135,13 @@ impl Forwarder {
         let Answered { id, reply, permits, .. } =
             self.answer(dispatcher, context, request, headers, None).await;
         match reply {
-            ForwardedReply::None => {
+            JsonRpcReply::None => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
             }
-            ForwardedReply::One(body) => json_response(StatusCode::OK, "application/json", body.into()),
-            ForwardedReply::Stream(frames) => {
+            JsonRpcReply::One(body) => json_response(StatusCode::OK, "application/json", body.into()),
+            JsonRpcReply::Stream(frames) => {
                 let state = (frames, id, false, permits);
                 let events = stream::unfold(state, move |(mut frames, id, is_over, permits)| async move {
                     if is_over {
@@ -162,7 +162,7 @@ impl Forwarder {
 }
 
 /// A response as a server-sent event.
-fn event(frame: &ForwardedFrame) -> Bytes {
+fn event(frame: &JsonRpcFrame) -> Bytes {
     let mut out = Vec::with_capacity(frame.json.len() + 32);
     if let Some(number) = frame.event.as_ref().filter(|number| !number.contains(['\r', '\n', '\0'])) {
         out.extend_from_slice(b"id: ");
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_response_is_one_event_with_its_number() {
-        let frame = |event: Option<&str>| ForwardedFrame {
+        let frame = |event: Option<&str>| JsonRpcFrame {
             json: Bytes::from_static(b"{\n\"id\":1}"),
             event: event.map(str::to_owned),
             is_error: false,

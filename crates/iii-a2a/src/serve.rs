@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use attache_agents::delegation::{Access, Api, serve_api_through};
 use attache_agents::register_progress;
 use attache_agents::remote::{RemoteOptions, import};
+use attache_core::Identity;
 use attache_iii::worker::{Worker, WorkerError, WorkerOptions};
 use attache_iii::{Gateway, serve_through};
 use attache_server::{Server, stop_signal};
@@ -34,11 +35,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let worker =
         Worker::connect(worker_options(&arguments).map_err(Failure::usage)?).map_err(Failure::usage)?;
     let store = arguments.place.open(&worker).await?;
-    let remote = RemoteOptions {
-        own_url: Some(own_url(&arguments)),
-        credentials: credentials.clone(),
-        ..RemoteOptions::default()
-    };
+    let remote = RemoteOptions::default().with(|options| {
+        options.own_url = Some(own_url(&arguments));
+        options.credentials = credentials.clone();
+    });
     let imports = import(worker.clone(), arguments.connect.clone(), remote);
     let settings = arguments.gateway.options(arguments.base_url.as_deref());
     let gateway = Gateway::with_imports(Arc::new(worker.clone()), settings, imports);
@@ -80,7 +80,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                 let public = arguments.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
                 delegation.set_own_agent(gateway, public);
                 delegation.restore_own_card().await;
-                _offers = delegation.register_functions(&worker, listening.http_service());
+                let caller = listening.http_service().in_process(Identity::default());
+                _offers = delegation.register_functions(&worker, caller);
                 let _ = api.set(Api::new(delegation, access));
             }
             announce(&arguments, &format!("http://{address}"));
@@ -101,7 +102,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                 let access = token.map_or(Access::Closed, Access::Token);
                 delegation.set_own_agent(gateway, &base);
                 delegation.restore_own_card().await;
-                _offers = delegation.register_functions(&worker, surface.clone());
+                _offers = delegation.register_functions(&worker, surface.in_process(Identity::default()));
                 _registered.extend(serve_api_through(&worker, Api::new(delegation, access)));
             }
             announce(&arguments, &base);

@@ -28,7 +28,10 @@ struct Setup {
 
 impl Setup {
     async fn open(store: &Arc<MemoryStore>, address: &str, token: Option<Token>) -> Self {
-        let options = EngineOptions { listen: address.to_owned(), token, ..EngineOptions::default() };
+        let options = EngineOptions::default().with(|options| {
+            options.listen = address.to_owned();
+            options.token = token;
+        });
         let store: Arc<dyn Store> = store.clone();
         let engine = Engine::new(store, options);
         for (id, metadata) in [

@@ -1,7 +1,7 @@
 //! The program, in a process group of its own.
 
 use std::io;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
 
 use super::AcpOptions;
-use crate::child::{self, LogLimit};
+use crate::child::{self, LogLimit, Started};
 use crate::program::environment;
 use attache_process::{Output, ProcessGroup};
 
@@ -26,18 +26,9 @@ impl Process {
     pub(super) fn start(
         options: &AcpOptions,
     ) -> io::Result<(Self, ChildStdin, BufReader<Output<ChildStdout>>)> {
-        let Some((program, arguments)) = options.command.split_first() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
-        };
         let variables = environment::base(&options.pass_environment, &options.environment);
-        let mut command = attache_process::command(program.as_ref(), variables);
-        command.args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (group, mut child) = ProcessGroup::spawn(command)?;
-        let missing = || io::Error::other("a pipe to the program is missing");
-        let input = child.stdin.take().ok_or_else(missing)?;
-        let output = group.output(child.stdout.take().ok_or_else(missing)?);
-        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
+        let Started { group, mut child, input, output, errors } =
+            child::start(&options.command, variables, None)?;
         let (sender, ended) = watch::channel(None);
         let rest = group.clone_handle();
         // This task reaps the process, also after this value is dropped.
@@ -48,7 +39,7 @@ impl Process {
             }
         });
         let log = |line: &str| tracing::info!(target: "attache::acp", "{line}");
-        tokio::spawn(child::read_errors(stderr, Some(LogLimit::default()), log, |_| ()));
+        tokio::spawn(child::read_errors(errors, Some(LogLimit::default()), log, |_| ()));
         let process = Self { group: Mutex::new(Some(group)), ended, grace: options.grace };
         Ok((process, input, BufReader::new(output)))
     }

@@ -36,7 +36,7 @@ const MAX_CARDS: usize = 1000;
 
 /// The paths of cards below the address of an agent: since protocol 0.3, and before.
 const CURRENT_CARD: &str = "/.well-known/agent-card.json";
-pub(super) const V0_1_CARD: &str = "/.well-known/agent.json";
+const V0_1_CARD: &str = "/.well-known/agent.json";
 
 /// The usual path of the JSON-RPC endpoint in protocol 0.1.
 pub(super) const V0_1_RPC: &str = "/a2a/rpc";

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use attache_client::{ClientError, Credentials, PresetCredentials, Verifier};
 use attache_core::TraceParent;
-use attache_outbound::{
-    Policy, PolicyResolver, Refused, SetupError, SystemResolver, build_client, causes, restricted_client,
-};
+use attache_outbound::{Policy, Refused, SetupError, causes, guarded_client};
 use attache_protocol::Error;
 use attache_protocol::tolerant::{ReadTolerantly, Source, Tolerated};
 use http::StatusCode;
@@ -21,6 +19,7 @@ use super::DelegationError;
 use crate::AgentCredentials;
 use crate::address::{redact, redact_url};
 use crate::credentials::Denial;
+use crate::fetch::USER_AGENT;
 
 /// The timeout for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,13 +45,8 @@ impl Fetcher {
         card_trust: Option<Verifier>,
     ) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
-        let guard = Arc::new(PolicyResolver::new(policy.clone(), Arc::new(SystemResolver)));
-        let client = build_client(|| {
-            restricted_client()
-                .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
-                .dns_resolver(guard.clone())
-                .connect_timeout(CONNECT_TIMEOUT)
-                .pool_idle_timeout(IDLE_TIMEOUT)
+        let client = guarded_client(policy.clone(), |client| {
+            client.user_agent(USER_AGENT).connect_timeout(CONNECT_TIMEOUT).pool_idle_timeout(IDLE_TIMEOUT)
         })?;
         Ok(Self { policy, client, credentials, card_trust })
     }

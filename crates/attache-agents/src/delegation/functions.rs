@@ -1,19 +1,14 @@
 //! The functions `a2a::*`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use attache_core::TraceParent;
+use attache_core::{ServedAgent, TraceParent};
 use attache_iii::{CallError, FunctionInfo};
 use attache_protocol::Json;
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http::Method;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::cards::{V0_1_CARD, V0_1_RPC};
 use super::input::Input;
 use super::{Delegation, DelegationError};
 use crate::{FunctionGuard, FunctionHandler, FunctionHost};
@@ -126,22 +121,14 @@ impl Delegation {
 
     /// Registers the functions `a2a::discover`, `a2a::send_task`, `a2a::get_task`, `a2a::cancel_task`, `a2a::agent_card` and
     /// `a2a::list_cards`. Registers also `a2a::handle_task`, which passes JSON-RPC requests to `server`, the server of this agent.
-    pub fn register_functions<S, B>(&self, host: &impl FunctionHost, server: S) -> Vec<FunctionGuard>
-    where
-        S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        S::Future: Send,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: std::fmt::Display + Send,
-    {
+    pub fn register_functions(
+        &self,
+        host: &impl FunctionHost,
+        server: impl ServedAgent,
+    ) -> Vec<FunctionGuard> {
+        let server = Arc::new(server);
         let own = server.clone();
-        self.set_served_card(Box::new(move || {
-            let own = own.clone();
-            Box::pin(async move { served_card(own).await })
-        }));
+        self.set_served_card(Box::new(move || serde_json::from_slice(&own.v0_1_card()?).ok()));
         let mut guards: Vec<_> = Action::ALL
             .into_iter()
             .map(|action| {
@@ -160,7 +147,7 @@ impl Delegation {
             .collect();
         let handler: FunctionHandler = Arc::new(move |payload, trace_parent| {
             let server = server.clone();
-            Box::pin(async move { handle(server, &payload, trace_parent).await })
+            Box::pin(async move { handle(&*server, &payload, trace_parent).await })
         });
         let about = "Handles a JSON-RPC request to this agent, such as `tasks/send`";
         guards.push(host.register_function(function("a2a::handle_task", about), handler));
@@ -176,29 +163,12 @@ fn function(id: &str, description: &str) -> FunctionInfo {
     }
 }
 
-/// The card that the server of this agent serves, as JSON of protocol 0.1. `None` if it serves none.
-async fn served_card<S, B>(mut server: S) -> Option<Value>
-where
-    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
-    B: http_body::Body<Data = Bytes>,
-{
-    let Ok(response) = server.call(Request::get(V0_1_CARD).body(Full::default()).ok()?).await;
-    let is_card = response.status().is_success();
-    let body = response.into_body().collect().await.ok()?.to_bytes();
-    serde_json::from_slice(&body).ok().filter(|_| is_card)
-}
-
 /// Passes a JSON-RPC request to the server. The payload is the request, or an HTTP request with it as body.
-async fn handle<S, B>(
-    mut server: S,
+async fn handle(
+    server: &impl ServedAgent,
     payload: &RawValue,
     trace_parent: Option<TraceParent>,
-) -> Result<Box<RawValue>, CallError>
-where
-    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: std::fmt::Display,
-{
+) -> Result<Box<RawValue>, CallError> {
     #[derive(serde::Deserialize)]
     struct Payload<'a> {
         #[serde(borrow)]
@@ -211,12 +181,8 @@ where
         Ok(Payload { .. }) | Err(_) => payload,
     };
     let failed = |error: &dyn std::fmt::Display| CallError::remote("broken_answer", error.to_string());
-    let mut http = Request::post(V0_1_RPC).header(CONTENT_TYPE, "application/json");
-    if let Some(trace_parent) = &trace_parent {
-        http = http.header("traceparent", trace_parent.as_str());
-    }
-    let request = http.body(Full::from(request.get().to_owned())).map_err(|error| failed(&error))?;
-    let Ok(response) = server.call(request).await;
-    let body = response.into_body().collect().await.map_err(|error| failed(&error))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| failed(&error))
+    let response = server.answer(request.get().as_bytes(), trace_parent).await;
+    let response = response.map_err(|error| failed(&error))?;
+    let response = response.ok_or_else(|| failed(&"a request without an `id` has no response"))?;
+    serde_json::from_slice(&response).map_err(|error| failed(&error))
 }

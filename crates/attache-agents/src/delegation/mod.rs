@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache_client::{Reply, Verifier};
-use attache_core::{BoxFuture, Clock, Store, SystemClock};
+use attache_core::{Clock, Store, SystemClock};
 use attache_iii::{CardOverrides, Gateway};
 use attache_outbound::{Policy, SetupError};
 use attache_protocol::{AgentCard, AgentSkill, Json, Task, Timestamp};
@@ -60,6 +60,7 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// Options of [`Delegation`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DelegationOptions {
     /// The addresses that requests may go to. By default all public addresses.
     pub policy: Policy,
@@ -89,6 +90,14 @@ impl Default for DelegationOptions {
     }
 }
 
+impl DelegationOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
 /// Sends tasks to other agents. Cheap to clone. All clones share their state.
 #[derive(Clone)]
 pub struct Delegation(Arc<Inner>);
@@ -105,7 +114,7 @@ struct Inner {
 }
 
 /// Gets the card that the server of this agent serves.
-type ServedCard = Box<dyn Fn() -> BoxFuture<'static, Option<Value>> + Send + Sync>;
+type ServedCard = Box<dyn Fn() -> Option<Value> + Send + Sync>;
 
 /// The agent of this process.
 struct OwnAgent {
@@ -226,7 +235,7 @@ impl Delegation {
             skills: skills.transpose()?,
         };
         let url = format!("{}{}", base.trim_end_matches('/'), cards::V0_1_RPC);
-        let served = self.0.own_card().await;
+        let served = self.0.own_card();
         let mut card = match self.0.own_agent.get() {
             Some(own) => {
                 own.gateway.override_card(members.clone());
@@ -247,7 +256,7 @@ impl Delegation {
     }
 
     async fn list_cards(&self) -> Result<Json, DelegationError> {
-        let own = self.0.own_card().await;
+        let own = self.0.own_card();
         let cards: Vec<Value> = own.into_iter().chain(self.0.cards.list().await?).collect();
         encode(&cards)
     }
@@ -255,11 +264,8 @@ impl Delegation {
 
 impl Inner {
     /// The card of this agent as it is served, in protocol 0.1.
-    async fn own_card(&self) -> Option<Value> {
-        let served = match self.served_card.get() {
-            Some(served) => served().await,
-            None => None,
-        };
+    fn own_card(&self) -> Option<Value> {
+        let served = self.served_card.get().and_then(|served| served());
         let OwnAgent { gateway, url } = self.own_agent.get()?;
         served.or_else(|| Some(cards::v0_1_json(&gateway.card(), &format!("{url}{}", cards::V0_1_RPC))))
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_client::Address;
-use attache_outbound::{PolicyResolver, SystemResolver, build_client, causes, restricted_client};
+use attache_outbound::{build_client, causes, guarded_client, restricted_client};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use parking_lot::Mutex;
-use reqwest::{Client, Method, RequestBuilder, Response};
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -90,17 +90,11 @@ impl Http {
         let (oauth, stored) = (options.oauth.as_ref(), options.login.as_ref());
         let login = Login::new(oauth, stored, url, !headers.is_empty(), options.policy.clone())
             .map_err(|error| invalid(error.to_string()))?;
-        let resolver = options
-            .policy
-            .clone()
-            .map(|policy| Arc::new(PolicyResolver::new(Arc::new(policy), Arc::new(SystemResolver))));
-        let client = build_client(|| {
-            let client = restricted_client().connect_timeout(Duration::from_secs(10));
-            match &resolver {
-                Some(resolver) => client.dns_resolver(resolver.clone()),
-                None => client,
-            }
-        });
+        let configure = |client: ClientBuilder| client.connect_timeout(Duration::from_secs(10));
+        let client = match options.policy.clone() {
+            Some(policy) => guarded_client(Arc::new(policy), configure),
+            None => build_client(|| configure(restricted_client())),
+        };
         let client = client.map_err(|error| invalid(error.to_string()))?;
         Ok(Self(Arc::new(Inner { client, headers, login, max_body, failure: Mutex::default() })))
     }

@@ -83,7 +83,7 @@ impl<R, W> Lines<R, W> {
         if let Some(report) = self.limit.report() {
             tracing::warn!(target: "attache::mcp", server, "lines that are not messages: {report}");
         }
-        if self.limit.admits(shown.len()) {
+        if self.limit.has_room_for(shown.len()) {
             tracing::warn!(target: "attache::mcp", server, %error, line = shown, "an MCP server wrote a line that is not a message");
         }
         let value: Value = serde_json::from_slice(line).ok()?;

@@ -1,7 +1,6 @@
 //! The process of an MCP server.
 
 use std::io;
-use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::BufReader;
@@ -9,7 +8,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
-use crate::child::{self, LogLimit};
+use crate::child::{self, LogLimit, Started};
 use crate::program::environment;
 use attache_process::{Output, ProcessGroup};
 
@@ -31,21 +30,9 @@ pub(super) type Pipes = (BufReader<Output<ChildStdout>>, ChildStdin);
 impl Process {
     /// Starts the program of a server.
     pub(super) fn start(command: &[String], options: &McpOptions) -> io::Result<(Self, Pipes)> {
-        let Some((program, arguments)) = command.split_first() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
-        };
         let variables = environment::base(&options.pass_environment, &options.environment);
-        let mut command = attache_process::command(program.as_ref(), variables);
-        command.args(arguments);
-        if let Some(directory) = &options.directory {
-            command.current_dir(directory);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (group, mut child) = ProcessGroup::spawn(command)?;
-        let missing = || io::Error::other("a pipe to the program is missing");
-        let input = child.stdin.take().ok_or_else(missing)?;
-        let output = group.output(child.stdout.take().ok_or_else(missing)?);
-        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
+        let Started { group, mut child, input, output, errors } =
+            child::start(command, variables, options.directory.as_deref())?;
         let exited = CancellationToken::new();
         let (rest, ended, server) = (group.clone_handle(), exited.clone(), options.server.to_string());
         // This task reaps the process.
@@ -56,7 +43,7 @@ impl Process {
                 status
             };
             let log = |line: &str| tracing::info!(target: "attache::mcp", server, "{line}");
-            let errors = child::read_errors(stderr, Some(LogLimit::default()), log, |_| ());
+            let errors = child::read_errors(errors, Some(LogLimit::default()), log, |_| ());
             let (status, ()) = tokio::join!(waiting, errors);
             if let Ok(status) = status {
                 tracing::info!(target: "attache::mcp", server, %status, "an MCP server ended");

@@ -91,7 +91,7 @@ impl<T> Tap<T> {
         let (text, logger) = (visible(&text), log.logger.as_deref().map(visible));
         let report = self.limit.report();
         self.log_left_out(report);
-        if !self.limit.admits(text.len() + logger.as_ref().map_or(0, String::len)) {
+        if !self.limit.has_room_for(text.len() + logger.as_ref().map_or(0, String::len)) {
             return;
         }
         let server = &self.server;

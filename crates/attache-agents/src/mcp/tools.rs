@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use attache_iii::{FunctionInfo, SCHEMAS_EXTENSION};
-use attache_protocol::{AgentCard, AgentExtension, AgentSkill, JsonObject};
+use attache_iii::{FunctionInfo, with_schemas};
+use attache_protocol::{AgentCard, AgentSkill};
 use rmcp::model::Tool;
 use serde_json::{Map, Value, json};
 
@@ -193,17 +193,13 @@ pub(super) fn card(options: &McpOptions, about: &About, tools: &[ToolInfo]) -> A
         }
         schemas.insert(tool.name().to_owned(), schema);
     }
-    if !schemas.is_empty() {
-        let mut extension = AgentExtension::new(SCHEMAS_EXTENSION)
-            .description("The JSON Schemas of the skills' payloads and results, by skill");
-        extension.params = JsonObject::new(&schemas).ok();
-        card = card.extension(extension);
-    }
-    card
+    with_schemas(card, &schemas)
 }
 
 #[cfg(test)]
 mod tests {
+    use attache_iii::SCHEMAS_EXTENSION;
+
     use super::*;
     use crate::mcp::McpServer;
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::input::Input;
 use super::output_files::FileLocation;
 use super::working_directory::WorkingDirectory;
 use super::{ProgramOptions, environment};
-use crate::child::{self, LogLimit};
+use crate::child::{self, LogLimit, Started};
 use attache_process::{Output, ProcessGroup};
 
 /// How much of standard error is kept for the log and for the caller, in bytes.
@@ -60,9 +60,6 @@ impl Process {
         workspace: Option<Arc<Workspace>>,
         place: OwnedSemaphorePermit,
     ) -> io::Result<Self> {
-        let Some((program, arguments)) = options.command.split_first() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
-        };
         let workspace = workspace.filter(|_| options.directory.is_none());
         let directory = options.directory.as_deref().or(workspace.as_deref().map(Workspace::root));
         let directory = directory.map(Path::to_owned);
@@ -73,17 +70,10 @@ impl Process {
         let opened =
             workspace.as_deref().map(|workspace| WorkingDirectory::open(workspace.root())).transpose()?;
         let variables = environment::variables(options, turn, &files);
-        let mut command = attache_process::command(program.as_ref(), variables);
-        command.args(arguments);
-        if let Some(path) = opened.as_ref().map(WorkingDirectory::path).or(directory.as_deref()) {
-            command.current_dir(path);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (group, mut child) = ProcessGroup::spawn(command)?;
-        let missing = || io::Error::other("a pipe to the program is missing");
-        let input = Input::open(child.stdin.take().ok_or_else(missing)?, group.ended());
-        let output = group.output(child.stdout.take().ok_or_else(missing)?);
-        let stderr = group.output(child.stderr.take().ok_or_else(missing)?);
+        let path = opened.as_ref().map(WorkingDirectory::path).or(directory.as_deref());
+        let Started { group, mut child, input, output, errors: stderr } =
+            child::start(&options.command, variables, path)?;
+        let input = Input::open(input, group.ended());
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (sender, ended) = watch::channel(None);
         let (kept, task) = (errors.clone(), turn.task_id().to_string());

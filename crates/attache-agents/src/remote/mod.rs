@@ -64,6 +64,7 @@ use crate::{AgentCredentials, FunctionHost};
 
 /// Options of [`import`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RemoteOptions {
     /// The interval between two polls of a card. Agents that support it send the card only if it has changed.
     pub poll: Duration,
@@ -93,6 +94,14 @@ impl Default for RemoteOptions {
     }
 }
 
+impl RemoteOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
 /// Registers the skills of the agents at these addresses as functions. Background tasks keep the functions up to date until the last
 /// clone of the returned value is dropped. Must be called within a tokio runtime.
 ///
@@ -101,13 +110,13 @@ impl Default for RemoteOptions {
 ///
 /// use attache_agents::remote::{RemoteOptions, import};
 /// use attache_iii::worker::{Worker, WorkerOptions};
-/// use attache_iii::{Gateway, GatewayOptions};
+/// use attache_iii::{Gateway, FunctionGatewayOptions};
 ///
 /// # fn example() -> Result<(), attache_iii::worker::WorkerError> {
 /// let worker = Worker::connect(WorkerOptions::new("ws://localhost:49134"))?;
 /// let imports = import(worker.clone(), ["https://agents.partner.com"], RemoteOptions::default());
 /// // The gateway calls imported functions without the engine. So canceling a task also cancels the remote task.
-/// let gateway = Gateway::with_imports(Arc::new(worker), GatewayOptions::default(), imports);
+/// let gateway = Gateway::with_imports(Arc::new(worker), FunctionGatewayOptions::default(), imports);
 /// # Ok(())
 /// # }
 /// ```

@@ -118,7 +118,7 @@ async fn a_message_that_cannot_be_sent_leaves_the_task_as_it_is() {
 #[tokio::test]
 async fn a_slow_response_does_not_block_the_caller() {
     let agent = TestAgent::start("Office").await;
-    let options = DelegationOptions { max_wait: Duration::from_millis(50), ..local_options() };
+    let options = local_options().with(|options| options.max_wait = Duration::from_millis(50));
     let delegator = Delegator::with(Arc::new(MemoryStore::new()), options);
     let sent =
         delegator.call("a2a::send_task", json!({"agentUrl": agent.url(), "message": "ask Who?"})).await;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use attache_agents::AgentCredentials;
-use attache_agents::delegation::{Access, Api, DelegationOptions};
+use attache_agents::delegation::{Access, Api};
 use attache_client::{AddressBook, AddressEntry, Client, ClientOptions};
 use attache_core::{MemoryStore, Store};
 use axum::Router;
@@ -27,7 +27,7 @@ fn tokens(entries: &[(&str, &str)]) -> AddressBook {
 fn delegator_with(book: &AddressBook) -> (Delegator, Arc<MemoryStore>) {
     let store = Arc::new(MemoryStore::new());
     let credentials = AgentCredentials::new(book.clone(), "delegation.agents");
-    (Delegator::with(store.clone(), DelegationOptions { credentials, ..local_options() }), store)
+    (Delegator::with(store.clone(), local_options().with(|options| options.credentials = credentials)), store)
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ struct EngineWithApi {
 
 impl EngineWithApi {
     async fn start() -> Self {
-        let options = EngineOptions { listen: "127.0.0.1:0".to_owned(), ..EngineOptions::default() };
+        let options = EngineOptions::default().with(|options| options.listen = "127.0.0.1:0".to_owned());
         let engine = Engine::new(Arc::new(MemoryStore::new()), options);
         let listening = engine.listen().await.unwrap();
         let url = format!("ws://{}", listening.address());

@@ -99,7 +99,7 @@ async fn canceling_a_task_cancels_it_at_its_agent() {
 #[tokio::test]
 async fn a_slow_agent_of_protocol_0_1_does_not_block_the_caller() {
     let agent = TestAgent::start("Office").await;
-    let options = DelegationOptions { max_wait: Duration::from_millis(50), ..local_options() };
+    let options = local_options().with(|options| options.max_wait = Duration::from_millis(50));
     let delegator = Delegator::with(Arc::new(MemoryStore::new()), options);
     let sent =
         delegator.call("a2a::send_task", json!({"agentUrl": agent.v0_1_url(), "message": "wait"})).await;
@@ -335,7 +335,7 @@ async fn a_card_cannot_name_a_blocked_address() {
     let policy = Policy::default().allow(["127.0.0.0/8".parse().unwrap()]);
     let delegator = Delegator::with(
         Arc::new(MemoryStore::new()),
-        DelegationOptions { policy, ..DelegationOptions::default() },
+        DelegationOptions::default().with(|options| options.policy = policy),
     );
     let (code, _) = delegator.error("a2a::send_task", json!({"agentUrl": url, "message": "hi"})).await;
     assert_eq!(code, "blocked");
@@ -350,7 +350,10 @@ async fn a_card_with_signatures_must_have_one_of_a_trusted_key() {
         (TestAgent::start_signed(keys.clone()).await, TestAgent::start("Unsigned").await);
     let trusting = |keys: Option<&SigningKeys>| {
         let card_trust = keys.map(|keys| Verifier::new().pin(keys.current().public_keys()));
-        Delegator::with(Arc::new(MemoryStore::new()), DelegationOptions { card_trust, ..local_options() })
+        Delegator::with(
+            Arc::new(MemoryStore::new()),
+            local_options().with(|options| options.card_trust = card_trust),
+        )
     };
     for delegator in [trusting(Some(&keys)), trusting(None)] {
         for agent in [&signed, &unsigned] {
@@ -389,7 +392,7 @@ async fn records_survive_a_restart() {
 #[tokio::test]
 async fn a_full_table_removes_only_tasks_that_have_ended() {
     let (agent, store) = (TestAgent::start("Office").await, Arc::new(MemoryStore::new()));
-    let delegator = Delegator::with(store.clone(), DelegationOptions { max_tasks: 2, ..local_options() });
+    let delegator = Delegator::with(store.clone(), local_options().with(|options| options.max_tasks = 2));
     let send = |text: &str| json!({"agentUrl": agent.url(), "message": text, "wait": 0});
     let waiting = delegator.call("a2a::send_task", send("wait")).await;
     // It ends without a request for it. The table notices that when it is full.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use attache_agents::FunctionGuard;
 use attache_agents::delegation::{Delegation, DelegationOptions};
-use attache_core::{Agent, AgentResult, MemoryStore, Store, TraceParent, Turn};
+use attache_core::{Agent, AgentResult, Identity, MemoryStore, Store, TraceParent, Turn};
 use attache_iii::engine::{Engine, EngineOptions};
-use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
+use attache_iii::{CallError, FunctionCall, FunctionGatewayOptions, Functions, Gateway};
 use attache_outbound::Policy;
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::auth::KnownCallers;
@@ -129,7 +129,7 @@ impl TestAgent {
 
 /// Options that allow agents on this machine.
 pub(crate) fn local_options() -> DelegationOptions {
-    DelegationOptions { policy: Policy::default().allow_loopback(true), ..DelegationOptions::default() }
+    DelegationOptions::default().with(|options| options.policy = Policy::default().allow_loopback(true))
 }
 
 /// An engine with the functions of delegation.
@@ -149,11 +149,10 @@ impl Delegator {
         let engine = Engine::new(store.clone(), EngineOptions::default());
         let delegation = Delegation::new(store.clone(), options).unwrap();
         let exposure = attache_iii::Exposure { all: true, ..attache_iii::Exposure::default() };
-        let settings = GatewayOptions {
-            exposure,
-            default_function: Some("agent::chat".to_owned()),
-            ..GatewayOptions::default()
-        };
+        let settings = FunctionGatewayOptions::default().with(|options| {
+            options.exposure = exposure;
+            options.default_function = Some("agent::chat".to_owned());
+        });
         engine.register(attache_iii::FunctionInfo::new("agent::chat"), |invocation| async move {
             let input: Value = serde_json::from_str(invocation.payload.get()).unwrap();
             let before = input["history"].as_array().unwrap().iter();
@@ -166,7 +165,7 @@ impl Delegator {
         let server = Server::new(gateway.clone()).card(gateway.card()).card_updates(gateway.cards());
         let surface = server.shared_store(store).into_http_service("http://delegator.example").unwrap();
         delegation.set_own_agent(gateway, "http://delegator.example");
-        let functions = delegation.register_functions(&engine, surface.clone());
+        let functions = delegation.register_functions(&engine, surface.in_process(Identity::default()));
         Self { engine, delegation, server: surface, _functions: functions }
     }
 

@@ -5,11 +5,13 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_agents::remote::{RemoteOptions, import};
+use attache_agents::remote::import;
 use attache_client::TrustedOrigins;
 use attache_core::{Caller, MemoryStore, Options, Reply, Service};
 use attache_iii::worker::{Worker, WorkerOptions};
-use attache_iii::{CallError, Exposure, FunctionCall, Functions, Gateway, GatewayOptions, HOPS_EXTENSION};
+use attache_iii::{
+    CallError, Exposure, FunctionCall, FunctionGatewayOptions, Functions, Gateway, HOPS_EXTENSION,
+};
 use attache_protocol::{
     AgentInterface, CancelTaskRequest, JsonObject, Message, Part, Request, SendMessageConfiguration,
     SendMessageRequest, Task, TaskState, binding,
@@ -173,7 +175,7 @@ async fn a_short_outage_keeps_the_functions() {
     let agent = TestAgent::start(card("Kitchen", &["cook"])).await;
     let engine = engine();
     let _imports =
-        import(engine.clone(), [agent.url()], RemoteOptions { gone_after: LONG, ..fast_options() });
+        import(engine.clone(), [agent.url()], fast_options().with(|options| options.gone_after = LONG));
     functions(&engine, |ids| ids == ["a2a.kitchen::cook"]).await;
     let address = agent.address.to_string();
     agent.stop().await;
@@ -200,7 +202,7 @@ async fn imported_skills_are_not_imported_again() {
     let far = TestAgent::start(card("Far", &["cook"])).await;
     let (near, imports) = importing(&far).await;
     let everything = Exposure { all: true, ..Exposure::default() };
-    let options = GatewayOptions { exposure: everything, ..GatewayOptions::default() };
+    let options = FunctionGatewayOptions::default().with(|options| options.exposure = everything);
     let card = Gateway::with_imports(Arc::new(near), options, imports).card();
     assert!(card.skills.iter().any(|skill| skill.id == "a2a.far::cook"), "{card:?}");
     let mut shown = self::card("Near", &["own"]);
@@ -214,7 +216,7 @@ async fn an_agent_does_not_import_itself() {
     let agent = TestAgent::start(card("Kitchen", &["find"])).await;
     let engine = engine();
     let own = format!("{}/own", agent.url());
-    let options = RemoteOptions { own_url: Some(format!("{own}/")), ..fast_options() };
+    let options = fast_options().with(|options| options.own_url = Some(format!("{own}/")));
     let _imports = import(engine.clone(), [agent.url()], options);
     functions(&engine, |ids| ids == ["a2a.kitchen::find"]).await;
     let mut itself = card("Kitchen", &["find"]);
@@ -275,8 +277,9 @@ fn asking(function: &str, payload: serde_json::Value) -> Message {
     Message::user("m", Part::data(&json!({"function_id": function, "payload": payload})).unwrap())
 }
 
-fn expose_all() -> GatewayOptions {
-    GatewayOptions { exposure: Exposure { all: true, ..Exposure::default() }, ..GatewayOptions::default() }
+fn expose_all() -> FunctionGatewayOptions {
+    FunctionGatewayOptions::default()
+        .with(|options| options.exposure = Exposure { all: true, ..Exposure::default() })
 }
 
 #[tokio::test]

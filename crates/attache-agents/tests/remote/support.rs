@@ -138,14 +138,17 @@ pub(crate) fn without_streaming(mut card: AgentCard) -> AgentCard {
 pub(crate) fn engine() -> Engine {
     Engine::new(
         Arc::new(MemoryStore::new()),
-        EngineOptions { listen: "127.0.0.1:0".into(), ..Default::default() },
+        EngineOptions::default().with(|options| options.listen = "127.0.0.1:0".into()),
     )
 }
 
 /// Options with short intervals.
 pub(crate) fn fast_options() -> RemoteOptions {
     let poll = Duration::from_millis(10);
-    let mut options = RemoteOptions { poll, gone_after: 5 * poll, ..RemoteOptions::default() };
+    let mut options = RemoteOptions::default().with(|options| {
+        options.poll = poll;
+        options.gone_after = 5 * poll;
+    });
     options.client.backoff = Backoff::default().attempts(2).first(poll).longest(poll);
     options
 }

@@ -380,7 +380,7 @@ impl ContextTurn {
                 };
                 let record = service.records.change(key, service.clock.now(), change).await?;
                 if record.closed.is_some() {
-                    // The operator has closed the context at this moment: nobody else would remove the directory.
+                    // The operator has closed the context at this moment: no other task would remove the directory.
                     remove(bound).await;
                     return Err(AgentError::public("the context was closed"));
                 }

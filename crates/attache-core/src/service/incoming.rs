@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentCard, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message, SendMessageConfiguration,
-    SendMessageRequest, TaskId, limits,
+    AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message,
+    SendMessageConfiguration, SendMessageRequest, TaskId, limits,
 };
 use sha2::{Digest, Sha256};
 
 use super::{Service, credentials};
 use crate::conversation::{Arriving, ContextAdmission, ContextKey};
 use crate::store::Idempotency;
+use crate::turn_state::TurnRequest;
 use crate::{Agent, Caller, Namespace, Permit, View, Webhook, new_id};
 
 /// When a caller with too many turns should try again. The server cannot know when a turn will end.
@@ -50,6 +51,30 @@ pub(super) struct Incoming {
     pub(super) place: ContextAdmission,
     /// The id of the task that the message creates, if its place needs one.
     pub(super) new_task: Option<TaskId>,
+}
+
+impl Incoming {
+    /// The request for a turn of the task.
+    pub(super) fn into_turn(
+        self: Box<Self>,
+        task_id: TaskId,
+        context_id: ContextId,
+        followed: bool,
+    ) -> TurnRequest {
+        let Self { caller, message, configuration, metadata, place, .. } = *self;
+        TurnRequest {
+            caller,
+            message,
+            configuration,
+            metadata,
+            task_id,
+            context_id,
+            followed,
+            rerun: false,
+            place,
+            denial: None,
+        }
+    }
 }
 
 impl Service {

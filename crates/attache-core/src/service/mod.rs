@@ -20,11 +20,10 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use attache_protocol::{
-    AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
-    ListTaskPushNotificationConfigsResponse, Message, Operation, PUSH_EVERY_EVENT_EXTENSION, Request, Role,
-    TaskId, TaskPushNotificationConfig, TaskState, Timestamp, Version,
+    AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION, Message, Operation,
+    PUSH_EVERY_EVENT_EXTENSION, Request, Role, TaskId, TaskState, Timestamp, Version,
 };
-use futures::future::{self, Either, FutureExt};
+use futures::future::{self, Either, FutureExt, TryFutureExt};
 use tokio_util::task::TaskTracker;
 
 pub use self::content::FoundContent;
@@ -37,8 +36,8 @@ use crate::run;
 use crate::signal::Progress;
 use crate::turns::Turns;
 use crate::{
-    Agent, BoxAgent, Caller, Clock, ContextRecords, EventStream, Identity, Namespace, Options, Owner,
-    Principal, REPORTS_EXTENSION, RequestTerms, Rights, Seq, Snapshot, Store, SystemClock, View, new_id,
+    Agent, ArtifactLinks, BoxAgent, Caller, Clock, ContextRecords, Identity, Namespace, Options, Owner,
+    Principal, REPORTS_EXTENSION, Reply, RequestTerms, Rights, Seq, Snapshot, Store, SystemClock, new_id,
 };
 
 /// Implements the operations of the protocol. Cheap to clone: all clones are the same service.
@@ -62,44 +61,38 @@ pub(crate) struct Inner {
     renewing_leases: AtomicBool,
 }
 
+/// A request whose caller is known and may make it, before its arguments are parsed.
+pub struct Prepared<'a> {
+    service: &'a Service,
+    caller: Caller,
+    links: Option<ArtifactLinks>,
+}
+
+impl<'a> Prepared<'a> {
+    /// The caller, with the active extensions.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Executes the request. `resume` is the position of the last event that the reader of a stream has received.
+    pub fn call(
+        self,
+        request: Request,
+        resume: Option<Seq>,
+    ) -> impl Future<Output = Result<Reply, Error>> + Send + use<'a> {
+        let Self { service, mut caller, links } = self;
+        caller.owner.tenant = request.tenant().map(Arc::from);
+        let links = links.map(|links| links.for_tenant(caller.owner.tenant.clone()));
+        // Every binding gets its replies from here, so references to stored content become URLs in one place.
+        service.call_for(caller, request, resume).map_ok(move |reply| match &links {
+            Some(links) => links.resolve(reply),
+            None => reply,
+        })
+    }
+}
+
 /// Makes the extended card for callers with these rights.
 type CardFor = Box<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
-
-/// The result of an operation.
-pub enum Reply {
-    /// The task of a message that was sent, and the parts of it to show.
-    Sent(Snapshot, View),
-    /// A direct message of the agent.
-    Message(Box<Message>),
-    /// A task, and the parts of it to show.
-    Task(Snapshot, View),
-    /// A page of tasks.
-    Tasks(Page),
-    /// A stream of events, and the parts of tasks to show.
-    Events(EventStream, View),
-    /// A webhook.
-    Push(Box<TaskPushNotificationConfig>),
-    /// Webhooks.
-    Pushes(ListTaskPushNotificationConfigsResponse),
-    /// Success without a result.
-    Done,
-    /// The extended card.
-    Card(Arc<AgentCard>),
-}
-
-/// A page of tasks.
-pub struct Page {
-    /// The tasks, latest status first.
-    pub tasks: Vec<Snapshot>,
-    /// The parts of each task to show.
-    pub view: View,
-    /// The token of the next page. Empty on the last page.
-    pub next_page_token: String,
-    /// The limit that was used.
-    pub page_size: i32,
-    /// The number of matching tasks on all pages.
-    pub total_size: i32,
-}
 
 /// An internal error. Its cause goes to the server's log with an error id. The caller gets the id only.
 pub fn internal(error: &dyn std::fmt::Display) -> Error {
@@ -207,10 +200,25 @@ impl Service {
         self.0.questions.len()
     }
 
-    /// The caller of a request. Fails if the request does not name an extension that the agent requires. Of the extensions that the
-    /// request names, those that the agent knows are active.
-    pub fn caller(&self, identity: Identity, terms: RequestTerms<'_>) -> Result<Caller, Error> {
+    /// Prepares a request of a caller. Fails if the request does not name an extension that the agent requires, or if the card says
+    /// that the agent does not offer the operation. This needs no arguments, so a client gets these errors before errors about
+    /// arguments. `operation` is `None` if the operation is not known before the arguments are parsed.
+    pub fn begin(
+        &self,
+        identity: Identity,
+        terms: RequestTerms<'_>,
+        operation: Option<Operation>,
+    ) -> Result<Prepared<'_>, Error> {
+        let links = terms.base.and_then(|base| self.links(base, None));
+        let caller = self.caller(identity, terms)?;
+        operation.map_or(Ok(()), |operation| self.require_offered(operation))?;
+        Ok(Prepared { service: self, caller, links })
+    }
+
+    /// The caller of a request. Of the extensions that the request names, those that the agent knows are active.
+    fn caller(&self, identity: Identity, terms: RequestTerms<'_>) -> Result<Caller, Error> {
         let RequestTerms {
+            base: _,
             version,
             extensions: requested,
             idempotency_key,
@@ -264,9 +272,8 @@ impl Service {
         })
     }
 
-    /// Fails if the card says that the agent does not offer the operation. It needs no arguments of the request, so a client gets
-    /// this error before errors about arguments.
-    pub fn require_offered(&self, operation: Operation) -> Result<(), Error> {
+    /// Fails if the card says that the agent does not offer the operation.
+    fn require_offered(&self, operation: Operation) -> Result<(), Error> {
         match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => self.require_streaming(),
             Operation::CreateTaskPushNotificationConfig
@@ -282,6 +289,8 @@ impl Service {
     }
 
     /// Executes a request. `resume` is the position of the last event that the reader of a stream has received.
+    ///
+    /// References to stored content stay in the reply: [`Prepared::call`] makes URLs of them.
     pub fn call(
         &self,
         mut caller: Caller,
@@ -291,6 +300,16 @@ impl Service {
         if let Some(tenant) = request.tenant() {
             caller.owner.tenant = Some(tenant.into());
         }
+        self.call_for(caller, request, resume)
+    }
+
+    /// Executes a request of a caller whose tenant is set.
+    fn call_for(
+        &self,
+        caller: Caller,
+        request: Request,
+        resume: Option<Seq>,
+    ) -> impl Future<Output = Result<Reply, Error>> + Send {
         let checked = self.require_offered(request.operation()).and_then(|()| request.validate());
         let checked = checked.and_then(|()| compatible::check_ids(self.0.options.peer, &request));
         if let Err(error) = checked {

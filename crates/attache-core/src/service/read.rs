@@ -10,11 +10,13 @@ use futures::StreamExt;
 
 use super::compatible;
 use super::page_token::{self, Filter};
-use super::{Page, Reply, Service, internal, run_to_completion};
+use super::{Reply, Service, internal, run_to_completion};
 use crate::Agent;
 use crate::permission::has_stopped_to_ask;
 use crate::stream::StreamEnd;
-use crate::{Append, AppendError, Caller, EventStream, ListQuery, PeerRules, Seq, Snapshot, TaskEvent, View};
+use crate::{
+    Append, AppendError, Caller, EventStream, ListQuery, Page, PeerRules, Seq, Snapshot, TaskEvent, View,
+};
 
 /// The page size if the client does not set one.
 const DEFAULT_PAGE_SIZE: i32 = 50;

@@ -21,7 +21,7 @@ use crate::run;
 use crate::signal::Progress;
 use crate::store::{Idempotency, UsedKey};
 use crate::stream::StreamEnd;
-use crate::turn_state::{TurnRequest, TurnState, WriteOutcome, WriteState};
+use crate::turn_state::{TurnState, WriteOutcome, WriteState};
 use crate::turns::TurnOrder;
 use crate::{
     Agent, Append, AppendError, Caller, EventStream, Lease, Namespace, Permit, Seq, Snapshot, StoreError,
@@ -229,40 +229,19 @@ impl Service {
     }
 
     /// Makes a turn without a task. Its first event creates the task.
-    fn new_turn(&self, incoming: Box<Incoming>) -> Arc<TurnState> {
-        let Incoming {
-            caller,
-            mut message,
-            mut configuration,
-            metadata,
-            push,
-            idempotency,
-            stores_key_first: _,
-            reply_mode,
-            is_conversation: _,
-            place,
-            new_task,
-        } = *incoming;
+    fn new_turn(&self, mut incoming: Box<Incoming>) -> Arc<TurnState> {
         // A message with a task id gets here only if it may create a task with that id.
-        let task_id = message.task_id.take().or(new_task).unwrap_or_else(new_id::<TaskId>);
-        let context_id = message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
-        message.context_id = Some(context_id.clone());
-        message.task_id = Some(task_id.clone());
-        configuration.if_generation_match = None;
-        let push = push.map(|webhook| Box::new(super::push::complete(webhook, &task_id)));
-        let write_state = WriteState::NoTask { push, idempotency: idempotency.map(Box::new) };
-        let request = TurnRequest {
-            caller,
-            message,
-            configuration,
-            metadata,
-            task_id,
-            context_id,
-            followed: reply_mode == ReplyMode::Stream,
-            rerun: false,
-            place,
-            denial: None,
-        };
+        let named = incoming.message.task_id.take().or(incoming.new_task.take());
+        let task_id = named.unwrap_or_else(new_id::<TaskId>);
+        let context_id = incoming.message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
+        incoming.message.context_id = Some(context_id.clone());
+        incoming.message.task_id = Some(task_id.clone());
+        incoming.configuration.if_generation_match = None;
+        let push = incoming.push.take().map(|webhook| Box::new(super::push::complete(webhook, &task_id)));
+        let idempotency = incoming.idempotency.take().map(Box::new);
+        let write_state = WriteState::NoTask { push, idempotency };
+        let followed = incoming.reply_mode == ReplyMode::Stream;
+        let request = incoming.into_turn(task_id, context_id, followed);
         let turn = TurnState::new(self.0.clone(), request, None, write_state);
         if let ContextAdmission::Refused(text) = turn.place {
             // The mark is written with the task, so that no turn takes the message for a part of the conversation.
@@ -355,25 +334,13 @@ impl Service {
             let fingerprint = incoming.idempotency.as_ref().map_or([0; 32], |key| key.fingerprint);
             return repeat(used, fingerprint, incoming.caller).map(AddedMessage::Repeat);
         }
-        let Incoming { caller, message, configuration, metadata, reply_mode, place, .. } = *incoming;
-        let snapshot = self.find(&caller, task_id).await?;
+        let snapshot = self.find(&incoming.caller, task_id).await?;
         let context_id = snapshot.task().context_id.clone().unwrap_or_default();
         // The stream is opened before the turn starts, so that the store keeps the events for it.
-        let stream = (reply_mode == ReplyMode::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
+        let streams = incoming.reply_mode == ReplyMode::Stream;
+        let stream = streams.then(|| self.0.store.tail(task_id, snapshot.seq));
         let stream = stream.map(|tail| (snapshot.clone(), tail));
-        let (task_id, followed) = (task_id.clone(), stream.is_some());
-        let request = TurnRequest {
-            caller,
-            message,
-            configuration,
-            metadata,
-            task_id,
-            context_id,
-            followed,
-            rerun: false,
-            place,
-            denial: None,
-        };
+        let request = incoming.into_turn(task_id.clone(), context_id, stream.is_some());
         let write_state = WriteState::Closed("the turn has not begun");
         let turn = TurnState::new(self.0.clone(), request, None, write_state);
         turn.signal.begin(Progress::Task);

@@ -72,8 +72,9 @@ async fn an_agent_that_does_not_stream_refuses_streams() {
 
 fn admit(service: &Service, asked: &str) -> Result<Vec<String>, ErrorKind> {
     let asked = Extensions::parse([asked]);
-    let admitted = service.caller(Identity::named("ann"), RequestTerms::new(Version::V1_0, &asked));
-    admitted.map(|caller| caller.extensions.iter().map(str::to_owned).collect()).map_err(|error| error.kind())
+    let terms = RequestTerms::new(Version::V1_0, &asked);
+    let prepared = service.begin(Identity::named("ann"), terms, None).map_err(|error| error.kind())?;
+    Ok(prepared.caller().extensions.iter().map(str::to_owned).collect())
 }
 
 #[test]
@@ -102,8 +103,9 @@ async fn the_metadata_of_an_identity_reaches_the_agent() {
     }));
     let gold = Identity::named("ann").metadata("plan", "gold");
     for (identity, plan) in [(gold, "gold"), (Identity::named("bob"), "none")] {
-        let caller =
-            host.service.caller(identity, RequestTerms::new(Version::V1_0, &Extensions::default())).unwrap();
+        let extensions = Extensions::default();
+        let terms = RequestTerms::new(Version::V1_0, &extensions);
+        let caller = host.service.begin(identity, terms, None).unwrap().caller().clone();
         let client = Client { service: host.service.clone(), caller };
         assert_eq!(status_text(&client.send(say("hi")).await), plan);
     }

@@ -63,7 +63,8 @@ async fn protocol_1_1_and_the_extension_enable_generations() {
     let host = asking();
     let admit = |version, asked: &str| {
         let asked = Extensions::parse([asked]);
-        host.service.caller(Identity::default(), RequestTerms::new(version, &asked)).unwrap()
+        let terms = RequestTerms::new(version, &asked);
+        host.service.begin(Identity::default(), terms, None).unwrap().caller().clone()
     };
     assert!(!admit(Version::V1_0, "").generations);
     assert!(!admit(Version::V0_3, "urn:other").generations);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, Host, Say, host_with, say, status_text};
 
-/// An agent that asks whether it may edit the file of the message. It opens its workspace before, if the message says so.
+/// An agent that asks whether it may edit the file of the message. It opens its workspace before, if the message asks for that.
 fn host(workspaces: Workspaces, rules: &[(&str, PermissionAction)]) -> Host {
     let agent = agent_fn(|turn: Turn| async move {
         let text = turn.text();

@@ -1,6 +1,6 @@
 //! The gRPC status of an error in 0.3.
 
-use attache_protocol::{Error, ErrorKind};
+use attache_protocol::{Error, ErrorClass, ErrorKind};
 use tonic::{Code, Status};
 
 use crate::status::detailed;
@@ -23,29 +23,10 @@ pub(crate) fn status(error: &Error) -> Status {
 }
 
 /// The name of an error that is specific to the protocol. Errors with their own gRPC code have none.
-const fn name(kind: ErrorKind) -> Option<&'static str> {
-    Some(match kind {
-        ErrorKind::TaskNotFound => "TaskNotFoundError",
-        ErrorKind::TaskNotCancelable => "TaskNotCancelableError",
-        ErrorKind::PushNotificationNotSupported => "PushNotificationNotSupportedError",
-        ErrorKind::UnsupportedOperation => "UnsupportedOperationError",
-        ErrorKind::ContentTypeNotSupported => "ContentTypeNotSupportedError",
-        ErrorKind::InvalidAgentResponse => "InvalidAgentResponseError",
-        ErrorKind::ExtendedAgentCardNotConfigured => "ExtendedAgentCardNotConfiguredError",
-        ErrorKind::ExtensionSupportRequired => "ExtensionSupportRequiredError",
-        ErrorKind::VersionNotSupported => "VersionNotSupportedError",
-        ErrorKind::InvalidRequest => "InvalidRequestError",
-        ErrorKind::InvalidParams => "InvalidParamsError",
-        ErrorKind::Internal => "InternalError",
-        ErrorKind::TaskGenerationMismatch
-        | ErrorKind::Parse
-        | ErrorKind::MethodNotFound
-        | ErrorKind::Unauthenticated
-        | ErrorKind::PermissionDenied
-        | ErrorKind::ResourceExhausted
-        | ErrorKind::PayloadTooLarge
-        | ErrorKind::Unavailable => return None,
-    })
+fn name(kind: ErrorKind) -> Option<&'static str> {
+    let has_own_code = kind.class() != ErrorClass::Protocol;
+    let is_unnamed = [ErrorKind::TaskGenerationMismatch, ErrorKind::Parse, ErrorKind::MethodNotFound];
+    (!has_own_code && !is_unnamed.contains(&kind)).then(|| kind.v0_3_name())
 }
 
 /// The kind of the error whose name is before the message.

@@ -73,7 +73,7 @@ pub struct Invocation {
 /// # use attache_core::MemoryStore;
 /// # use attache_iii::engine::{Engine, EngineOptions};
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let options = EngineOptions { listen: "127.0.0.1:0".into(), ..EngineOptions::default() };
+/// let options = EngineOptions::default().with(|options| options.listen = "127.0.0.1:0".into());
 /// let engine = Engine::new(Arc::new(MemoryStore::default()), options);
 /// let listening = engine.listen().await?;
 /// println!("workers connect to ws://{}", listening.address());

@@ -9,6 +9,7 @@ use crate::wire;
 
 /// Settings of an [`Engine`](super::Engine). The defaults suit one machine.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct EngineOptions {
     /// The address that workers connect to.
     pub listen: String,
@@ -31,8 +32,17 @@ impl Default for EngineOptions {
     }
 }
 
+impl EngineOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
 /// The limits of an engine.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct EngineLimits {
     /// Simultaneous connections. More connections wait.
     pub connections: usize,
@@ -65,6 +75,14 @@ pub struct EngineLimits {
     /// Bytes of a JSON body that the call contains. A larger body is `null` in the call, and the function reads it through
     /// `request_body`. The reason: Python workers before 0.25 disconnect at frames of more than 1 MiB.
     pub http_body_in_call: usize,
+}
+
+impl EngineLimits {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 impl Default for EngineLimits {

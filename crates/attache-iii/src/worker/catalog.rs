@@ -5,8 +5,8 @@
 //! offered.
 //!
 //! The list also shows whether the engine still has the functions of this worker. Engines before 0.23 remove them when another worker
-//! with functions of the same ids leaves, and do not always say so. They remove routes, too, which no list shows. So a worker that may
-//! not hear of other workers registers everything again with every poll.
+//! with functions of the same ids leaves, and do not always report it. They remove routes, too, which no list shows. So a worker that
+//! may not hear of other workers registers everything again with every poll.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use crate::wire::DEFAULT_PORT;
 
 /// Settings of a [`Worker`](super::Worker). The defaults suit an engine on this machine.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct WorkerOptions {
     /// The URL of the engine: `ws://` or `wss://`.
     pub url: String,
@@ -57,6 +58,12 @@ impl WorkerOptions {
     /// The default settings, for the engine at this URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), ..Self::default() }
+    }
+
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 
     /// Sets the token for the engine.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use attache_core::MemoryStore;
 use attache_iii::engine::{Engine, EngineOptions};
 use attache_iii::worker::{Worker, WorkerOptions};
-use attache_iii::{FunctionInfo, Functions, Gateway, GatewayOptions, serve_through};
+use attache_iii::{FunctionGatewayOptions, FunctionInfo, Functions, Gateway, serve_through};
 use attache_server::Server;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -29,7 +29,7 @@ impl Drop for Setup {
 }
 
 async fn set_up() -> Setup {
-    let options = EngineOptions { listen: "127.0.0.1:0".to_owned(), ..EngineOptions::default() };
+    let options = EngineOptions::default().with(|options| options.listen = "127.0.0.1:0".to_owned());
     let engine = Engine::new(Arc::new(MemoryStore::new()), options);
     let listening = engine.listen().await.expect("a port");
     let url = format!("ws://{}", listening.address());
@@ -41,7 +41,7 @@ async fn set_up() -> Setup {
         Ok(serde_json::value::to_raw_value(&json!({"price": 42})).expect("JSON"))
     });
     let worker = Worker::connect(WorkerOptions::new(url)).expect("a worker");
-    let gateway = Gateway::new(Arc::new(worker.clone()), GatewayOptions::default());
+    let gateway = Gateway::new(Arc::new(worker.clone()), FunctionGatewayOptions::default());
     let server = Server::new(gateway.clone()).card(gateway.card()).card_updates(gateway.cards());
     let surface = server.into_http_service("http://localhost:3111").expect("a surface");
     let _registered = serve_through(&worker, surface);

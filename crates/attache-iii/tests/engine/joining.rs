@@ -32,7 +32,8 @@ async fn a_new_worker_gets_an_id_and_a_token() {
 
 #[tokio::test]
 async fn an_open_address_without_a_token_is_refused() {
-    let options = attache_iii::engine::EngineOptions { listen: "0.0.0.0:0".into(), ..Default::default() };
+    let options =
+        attache_iii::engine::EngineOptions::default().with(|options| options.listen = "0.0.0.0:0".into());
     let store = std::sync::Arc::new(attache_core::MemoryStore::default());
     let engine = attache_iii::engine::Engine::new(store, options);
     let error = engine.listen().await.err().unwrap();

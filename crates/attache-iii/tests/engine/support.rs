@@ -32,7 +32,7 @@ pub(crate) async fn engine() -> Setup {
 }
 
 pub(crate) async fn engine_with(set: impl FnOnce(&mut EngineOptions)) -> Setup {
-    let mut options = EngineOptions { listen: "127.0.0.1:0".into(), ..EngineOptions::default() };
+    let mut options = EngineOptions::default().with(|options| options.listen = "127.0.0.1:0".into());
     set(&mut options);
     let engine = Engine::new(Arc::new(MemoryStore::default()), options);
     let listening = engine.listen().await.unwrap();

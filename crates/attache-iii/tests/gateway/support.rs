@@ -7,8 +7,8 @@ use std::time::Duration;
 use attache_core::{BoxFuture, Caller, MemoryStore, Options, Reply, Service};
 use attache_iii::wire::{ChannelRef, Direction};
 use attache_iii::{
-    CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Gateway, GatewayOptions,
-    Updates,
+    CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionGatewayOptions, FunctionInfo, Functions,
+    Gateway, Updates,
 };
 use attache_protocol::{
     CancelTaskRequest, Dialect, Error, Message, Part, Request, SendMessageRequest, Task, TaskId,
@@ -114,8 +114,8 @@ impl Client {
         Self::with(engine, |_| {})
     }
 
-    pub(crate) fn with(engine: &Arc<FakeEngine>, change: impl FnOnce(&mut GatewayOptions)) -> Self {
-        let mut options = GatewayOptions::default();
+    pub(crate) fn with(engine: &Arc<FakeEngine>, change: impl FnOnce(&mut FunctionGatewayOptions)) -> Self {
+        let mut options = FunctionGatewayOptions::default();
         change(&mut options);
         let gateway = Gateway::new(engine.clone(), options);
         let service =

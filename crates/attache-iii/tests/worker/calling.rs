@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_iii::wire::MAX_MESSAGE;
-use attache_iii::worker::{Connection, Worker, WorkerOptions};
+use attache_iii::worker::{Connection, Worker};
 use attache_iii::{CallError, FunctionCall, Functions};
 use serde_json::json;
 
@@ -187,7 +187,7 @@ async fn a_call_ends_at_its_deadline_and_a_late_result_is_ignored() {
 #[tokio::test]
 async fn large_messages_pass_both_ways() {
     let engine = Engine::start().await;
-    let options = WorkerOptions { max_payload: Some(MAX_MESSAGE), ..engine.options() };
+    let options = engine.options().with(|options| options.max_payload = Some(MAX_MESSAGE));
     let worker = Worker::connect(options).unwrap();
     let mut peer = engine.join().await;
     // More than an engine accepts in one frame, with multi-byte characters at the frame boundaries.
@@ -207,7 +207,7 @@ fn owned(payload: &serde_json::value::RawValue) -> FunctionCall<'_> {
 #[tokio::test]
 async fn a_payload_that_is_too_large_fails_its_call_only() {
     let engine = Engine::start().await;
-    let options = WorkerOptions { max_payload: Some(2 * MAX_MESSAGE), ..engine.options() };
+    let options = engine.options().with(|options| options.max_payload = Some(2 * MAX_MESSAGE));
     let worker = Worker::connect(options).unwrap();
     let mut peer = engine.join().await;
     let error = soon(worker.call(owned(&text(MAX_MESSAGE)))).await.unwrap_err();

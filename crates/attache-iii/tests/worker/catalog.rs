@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_iii::worker::{Worker, WorkerOptions};
+use attache_iii::worker::Worker;
 use attache_iii::{Catalog, Functions, Updates};
 use serde_json::{Value, json};
 
@@ -160,7 +160,7 @@ async fn a_new_function_is_found_after_a_notification() {
 #[tokio::test]
 async fn changes_without_a_notification_are_found_by_polling() {
     let engine = Engine::start().await;
-    let options = WorkerOptions { poll_interval: Duration::from_millis(20), ..engine.options() };
+    let options = engine.options().with(|options| options.poll_interval = Duration::from_millis(20));
     let worker = Worker::connect(options).unwrap();
     let mut updates = worker.updates();
     let mut peer = engine.join().await;
@@ -250,7 +250,7 @@ async fn everything_is_registered_again_when_another_worker_leaves() {
 #[tokio::test]
 async fn a_function_that_the_engine_has_removed_without_a_word_is_registered_again() {
     let engine = Engine::start().await;
-    let options = WorkerOptions { poll_interval: Duration::from_millis(20), ..engine.options() };
+    let options = engine.options().with(|options| options.poll_interval = Duration::from_millis(20));
     let worker = Worker::connect(options).unwrap();
     worker.register(function("f"), |_| async { Ok(raw(&json!(1))) });
     worker.register(function("hidden"), |_| async { Ok(raw(&json!(1))) });

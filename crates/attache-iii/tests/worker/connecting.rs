@@ -82,11 +82,10 @@ async fn a_worker_keeps_trying_until_there_is_an_engine() {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         nobody.local_addr().unwrap()
     };
-    let options = WorkerOptions {
-        reconnect_min: Duration::from_millis(5),
-        reconnect_max: Duration::from_millis(20),
-        ..WorkerOptions::new(format!("ws://{address}"))
-    };
+    let options = WorkerOptions::new(format!("ws://{address}")).with(|options| {
+        options.reconnect_min = Duration::from_millis(5);
+        options.reconnect_max = Duration::from_millis(20);
+    });
     let worker = Worker::connect(options).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(*worker.state().borrow(), Connection::Connecting);
@@ -98,11 +97,10 @@ async fn a_worker_keeps_trying_until_there_is_an_engine() {
 #[tokio::test]
 async fn a_silent_engine_counts_as_lost() {
     let engine = Engine::start().await;
-    let options = WorkerOptions {
-        ping_interval: Duration::from_millis(20),
-        dead_after: Duration::from_millis(200),
-        ..engine.options()
-    };
+    let options = engine.options().with(|options| {
+        options.ping_interval = Duration::from_millis(20);
+        options.dead_after = Duration::from_millis(200);
+    });
     let _worker = Worker::connect(options).unwrap();
     // The engine's end is not polled any more, so it answers no pings.
     let _silent = engine.join().await;
@@ -113,11 +111,10 @@ async fn a_silent_engine_counts_as_lost() {
 #[tokio::test]
 async fn an_engine_that_answers_pings_stays_connected() {
     let engine = Engine::start().await;
-    let options = WorkerOptions {
-        ping_interval: Duration::from_millis(50),
-        dead_after: Duration::from_millis(500),
-        ..engine.options()
-    };
+    let options = engine.options().with(|options| {
+        options.ping_interval = Duration::from_millis(50);
+        options.dead_after = Duration::from_millis(500);
+    });
     let worker = Worker::connect(options).unwrap();
     let mut peer = engine.join().await;
     for _ in 0..15 {
@@ -204,7 +201,7 @@ async fn a_rejected_worker_reports_the_reason() {
 async fn wss_speaks_tls() {
     let engine = Engine::start().await;
     let url = engine.url().replace("ws://", "wss://");
-    let _worker = Worker::connect(WorkerOptions { url, ..engine.options() }).unwrap();
+    let _worker = Worker::connect(engine.options().with(|options| options.url = url)).unwrap();
     let mut stream = engine.accept_stream().await;
     let mut hello = [0; 3];
     soon(stream.read_exact(&mut hello)).await.unwrap();

@@ -50,13 +50,12 @@ impl Engine {
 
     /// Settings with long intervals, so that only the test causes events.
     pub(crate) fn options(&self) -> WorkerOptions {
-        WorkerOptions {
-            name: "tester".to_owned(),
-            reconnect_min: Duration::from_millis(5),
-            reconnect_max: Duration::from_millis(20),
-            poll_interval: LONG,
-            ..WorkerOptions::new(self.url())
-        }
+        WorkerOptions::new(self.url()).with(|options| {
+            options.name = "tester".to_owned();
+            options.reconnect_min = Duration::from_millis(5);
+            options.reconnect_max = Duration::from_millis(20);
+            options.poll_interval = LONG;
+        })
     }
 
     pub(crate) fn worker(&self) -> Worker {

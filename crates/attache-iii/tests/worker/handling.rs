@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use attache_iii::CallError;
 use attache_iii::wire::MAX_MESSAGE;
-use attache_iii::worker::{Invocation, Worker, WorkerOptions};
+use attache_iii::worker::{Invocation, Worker};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -116,7 +116,7 @@ async fn a_void_call_is_run_without_a_result() {
 #[tokio::test]
 async fn calls_beyond_the_limit_are_refused_until_others_end() {
     let engine = Engine::start().await;
-    let worker = Worker::connect(WorkerOptions { at_once: 2, ..engine.options() }).unwrap();
+    let worker = Worker::connect(engine.options().with(|options| options.at_once = 2)).unwrap();
     let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
     worker.register(function("f"), move |call: Invocation| {

@@ -1,7 +1,7 @@
 //! Disconnecting from an engine.
 
 use attache_iii::CallError;
-use attache_iii::worker::{Connection, Invocation, Worker, WorkerOptions};
+use attache_iii::worker::{Connection, Invocation, Worker};
 use serde_json::json;
 
 use crate::engine::{Engine, LONG, call, function, raw, soon};
@@ -50,7 +50,10 @@ async fn a_closed_worker_lets_go_of_its_handlers() {
 #[tokio::test]
 async fn a_worker_that_never_connected_can_be_closed() {
     let engine = Engine::start().await;
-    let options = WorkerOptions { reconnect_min: LONG, reconnect_max: LONG, ..engine.options() };
+    let options = engine.options().with(|options| {
+        options.reconnect_min = LONG;
+        options.reconnect_max = LONG;
+    });
     let worker = Worker::connect(options).unwrap();
     drop(engine.accept().await);
     soon(worker.close()).await;

@@ -1,6 +1,6 @@
 //! Payloads that the SDK of a worker does not accept.
 
-use attache_iii::worker::{Worker, WorkerOptions};
+use attache_iii::worker::Worker;
 use attache_iii::{CallError, FunctionCall, Functions};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ async fn a_result_is_refused_if_the_sdk_of_the_caller_does_not_accept_it() {
 #[tokio::test]
 async fn the_operator_can_set_the_limit() {
     let engine = Engine::start().await;
-    let worker = Worker::connect(WorkerOptions { max_payload: Some(1000), ..engine.options() }).unwrap();
+    let worker = Worker::connect(engine.options().with(|options| options.max_payload = Some(1000))).unwrap();
     let mut peer = engine.join().await;
     let payload = text(1000);
     let call = FunctionCall { function: "a", payload: &payload, timeout: LONG, trace_parent: None };

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::v0_3;
 use super::v0_3::proto_json::{self, FileEncoding};
 use super::write::{self, Format};
-use super::{ArtifactNumbers, Dialect, Response, cards, error, has_kinds, put};
+use super::{ArtifactNumbers, Dialect, Response, cards, has_kinds, put};
 use crate::error::Details;
 use crate::json::lenient::Object;
 use crate::{Error, Operation, Request, StreamResponse};
@@ -186,10 +186,10 @@ impl HttpDialect {
             error: Option<E>,
         }
         let kind = error.kind();
-        let status = error::v0_3_http_status(kind);
+        let status = kind.v0_3_http_status();
         let body = ErrorBody {
-            code: error::v0_3_code(kind),
-            name: error::v0_3_type(kind),
+            code: kind.v0_3_code(),
+            name: kind.v0_3_name(),
             message: error.message(),
             data: error.details(),
             error: (self == Self::Either).then(|| error.to_status(status)),

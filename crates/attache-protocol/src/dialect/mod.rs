@@ -23,7 +23,6 @@
 //! Over HTTP+JSON only 0.3 existed before 1.0, in two formats: see [`HttpDialect`].
 
 mod cards;
-mod error;
 mod http;
 mod iii;
 mod methods;
@@ -256,12 +255,12 @@ impl Dialect {
     pub fn error_response(self, id: &Id, error: &Error) -> Vec<u8> {
         match self {
             Self::Iii | Self::Either => {
-                jsonrpc::error_response_as(id, &iii::worded(error), error::v0_3_code(error.kind()))
+                jsonrpc::error_response_as(id, &iii::worded(error), error.kind().v0_3_code())
             }
-            Self::V0_3 => jsonrpc::error_response_as(id, error, error::v0_3_code(error.kind())),
+            Self::V0_3 => jsonrpc::error_response_as(id, error, error.kind().v0_3_code()),
             Self::V0_1 => {
                 let error = v0_1::with_field_names(error);
-                jsonrpc::error_response_as(id, &error, error::v0_1_code(error.kind()))
+                jsonrpc::error_response_as(id, &error, error.kind().v0_1_code())
             }
         }
     }

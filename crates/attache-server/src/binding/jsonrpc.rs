@@ -1,7 +1,7 @@
 //! JSON-RPC over HTTP: one request in a body, the response in a body or as server-sent events.
 
 use attache_protocol::jsonrpc::{self, Id};
-use attache_protocol::{Error, ErrorKind};
+use attache_protocol::{Error, ErrorClass};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -58,29 +58,10 @@ pub(crate) fn error_response(id: &Id, error: &Error) -> Response<Body> {
 }
 
 fn error_response_with(error: &Error, body: Vec<u8>) -> Response<Body> {
-    let status = match error.kind() {
-        ErrorKind::Unauthenticated
-        | ErrorKind::PermissionDenied
-        | ErrorKind::PayloadTooLarge
-        | ErrorKind::ResourceExhausted
-        | ErrorKind::Unavailable => {
-            StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::OK)
-        }
-        ErrorKind::TaskNotFound
-        | ErrorKind::TaskNotCancelable
-        | ErrorKind::PushNotificationNotSupported
-        | ErrorKind::UnsupportedOperation
-        | ErrorKind::ContentTypeNotSupported
-        | ErrorKind::InvalidAgentResponse
-        | ErrorKind::ExtendedAgentCardNotConfigured
-        | ErrorKind::ExtensionSupportRequired
-        | ErrorKind::VersionNotSupported
-        | ErrorKind::TaskGenerationMismatch
-        | ErrorKind::Parse
-        | ErrorKind::InvalidRequest
-        | ErrorKind::MethodNotFound
-        | ErrorKind::InvalidParams
-        | ErrorKind::Internal => StatusCode::OK,
+    let status = match error.kind().class() {
+        ErrorClass::Denied | ErrorClass::Transport => error.kind().http_status(),
+        ErrorClass::Protocol => 200,
     };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     with_retry_hints(json_response(status, "application/json", body), error)
 }

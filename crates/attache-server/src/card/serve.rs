@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use attache_core::{Identity, Principal, Rights};
+use attache_core::{Identity, Principal, Rights, write_json};
 use attache_protocol::dialect::{dual_card, pure_card, v0_1_card};
 use attache_protocol::{AgentCard, TRANSPORTS_EXTENSION, Version};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::build::move_interfaces;
 use super::transports::{FurtherTransports, Listed};
-use crate::dispatch::{json as write_json, names_extension, stated_version};
+use crate::dispatch::{names_extension, stated_version};
 use crate::http::body::Body;
 use crate::http::origin::ClientLocation;
 use crate::signing::{self, CurrentKeys, Signing};
@@ -162,6 +162,12 @@ impl CardHost {
         let (card, rights) = self.card_of(card, identity);
         let listed = self.transports.over_frames(is_local);
         self.document(&card, (rights, self.reader_of(stated), None, listed)).json.clone()
+    }
+
+    /// The JSON of the card in protocol 0.1.
+    pub(crate) fn v0_1(&self, card: Arc<AgentCard>, identity: &Identity) -> Bytes {
+        let (card, rights) = self.card_of(card, identity);
+        self.document(&card, (rights, Reader::Oldest, None, Listed::Standard)).json.clone()
     }
 
     /// The card of a caller, and the rights that it depends on.

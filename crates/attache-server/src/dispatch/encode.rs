@@ -1,32 +1,9 @@
 //! Replies and events as the JSON of the JSON bindings.
 
-use attache_core::{EventStream, Page, Reply, StreamItem, View};
+use attache_core::{EventStream, Reply, StreamItem, View, write_json};
 use attache_protocol::dialect::{HttpDialect, Response};
 use attache_protocol::{Dialect, Error, ListTasksResponse, dialect, jsonrpc};
 use http::StatusCode;
-use serde::Serialize;
-
-/// Writes a reply that is not a stream, as 1.0 has it. Tasks that have ended are copied, not built.
-pub(crate) fn write_reply(reply: &Reply, out: &mut Vec<u8>) {
-    match reply {
-        Reply::Sent(snapshot, view) => {
-            out.extend_from_slice(b"{\"task\":");
-            snapshot.write(*view, out);
-            out.push(b'}');
-        }
-        Reply::Message(message) => {
-            out.extend_from_slice(b"{\"message\":");
-            json(out, message);
-            out.push(b'}');
-        }
-        Reply::Task(snapshot, view) => snapshot.write(*view, out),
-        Reply::Tasks(page) => write_page(page, out),
-        Reply::Push(config) => json(out, config),
-        Reply::Pushes(configs) => json(out, configs),
-        Reply::Done | Reply::Events(..) => out.extend_from_slice(b"{}"),
-        Reply::Card(card) => json(out, card),
-    }
-}
 
 /// A reply that is not a stream, as the value that dialects write.
 pub(crate) fn to_dialect(reply: &Reply) -> Response<'_> {
@@ -45,25 +22,6 @@ pub(crate) fn to_dialect(reply: &Reply) -> Response<'_> {
         Reply::Done | Reply::Events(..) => Response::Done,
         Reply::Card(card) => Response::Card(card),
     }
-}
-
-fn write_page(page: &Page, out: &mut Vec<u8>) {
-    // Reserved at once: growing on the way would copy the page several times.
-    out.reserve(page.tasks.iter().map(|task| task.size_hint(page.view) + 1).sum::<usize>() + 256);
-    out.extend_from_slice(b"{\"tasks\":[");
-    for (i, task) in page.tasks.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        task.write(page.view, out);
-    }
-    out.extend_from_slice(b"],\"nextPageToken\":");
-    json(out, &page.next_page_token);
-    out.extend_from_slice(b",\"pageSize\":");
-    json(out, &page.page_size);
-    out.extend_from_slice(b",\"totalSize\":");
-    json(out, &page.total_size);
-    out.push(b'}');
 }
 
 /// What surrounds each event of a stream, and the dialect that it is written in.
@@ -128,23 +86,13 @@ impl EventEncoder {
 /// The body of an HTTP+JSON error response.
 pub(crate) fn http_error_body(error: &Error) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    json(&mut out, &error.to_http_json());
+    write_json(&mut out, &error.to_http_json());
     out
 }
 
 /// The same for a status that HTTP has and the protocol does not.
 pub(crate) fn http_error_body_for(status: StatusCode, error: &Error) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    json(&mut out, &error.to_http_json_as(status.as_u16()));
+    write_json(&mut out, &error.to_http_json_as(status.as_u16()));
     out
-}
-
-/// Writes a value of the protocol. Writing such a value into memory cannot fail; should it fail all the same, `null` is written.
-pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    let start = out.len();
-    if let Err(error) = attache_protocol::json::write(out, value) {
-        tracing::error!(%error, "a value of the protocol could not be written as JSON");
-        out.truncate(start);
-        out.extend_from_slice(b"null");
-    }
 }

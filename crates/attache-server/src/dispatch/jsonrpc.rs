@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 use attache_core::Reply;
-use attache_protocol::jsonrpc::{self, Call, Id, InvalidCall, ParsedRequest};
-use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, json};
+use attache_protocol::jsonrpc::{self, Call, Id, InvalidCall, ParseRules, Parsed, ParsedRequest};
+use attache_protocol::{Dialect, Error, Extensions, Operation, Request};
 
 use super::{
     Completed, Dispatcher, Envelope, EventEncoder, Generation, RequestContext, ServiceParameters, to_dialect,
-    write_reply,
 };
 
 /// What a JSON-RPC request is answered with.
@@ -82,11 +81,8 @@ impl Dispatcher {
         if !allows_older {
             parameters.version(Generation::Current, options.strict_version).map_err(early)?;
         }
-        if json::is_deeper_than(body, options.max_depth) {
-            let text = format!("the body nests deeper than {}", options.max_depth);
-            return Err(Failure::new(Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
-        }
-        let (id, method) = Method::parse(body, allows_older, assume_oldest)
+        let rules = ParseRules { max_depth: options.max_depth, allow_v0_3: allows_older };
+        let (id, method) = Method::parse(body, rules, assume_oldest)
             .map_err(|invalid| Failure::new(invalid.id, invalid.error))?;
         let dialect = method.dialect(&parameters, allows_older);
         // Clients of the earlier iii-a2a call methods by the names of 1.0, too. They state no version, as 1.0 requires.
@@ -113,15 +109,16 @@ enum Method<'a> {
 impl<'a> Method<'a> {
     fn parse(
         body: &'a [u8],
-        allows_older: bool,
+        rules: ParseRules,
         assume_oldest: bool,
     ) -> Result<(Option<Id>, Self), InvalidCall> {
-        // The usual requests are parsed in one pass.
-        if let Some(ParsedRequest { id, request, dialect }) = ParsedRequest::parse(body, allows_older) {
-            return Ok((Some(id), Self::Parsed(dialect, request)));
-        }
-        let Call { id, method, params } = Call::parse(body)?;
-        if let Some(alias) = Dialect::iii_alias(&method, params).filter(|_| allows_older) {
+        let Call { id, method, params } = match jsonrpc::parse(body, rules)? {
+            Parsed::Request(ParsedRequest { id, request, dialect }) => {
+                return Ok((Some(id), Self::Parsed(dialect, request)));
+            }
+            Parsed::Call(call) => call,
+        };
+        if let Some(alias) = Dialect::iii_alias(&method, params).filter(|_| rules.allow_v0_3) {
             return Ok((id, Self::Older(Dialect::Iii, alias.into(), params)));
         }
         if let Some(operation) = Operation::from_name(&method) {
@@ -182,22 +179,20 @@ fn respond(id: Id, completed: Completed, dialect: Option<Dialect>, maybe_iii: bo
         return JsonRpcResponse::Events { id, events: EventEncoder::new(events, view, envelope), extensions };
     }
     let mut body = Vec::with_capacity(1024);
-    jsonrpc::write_result_prefix(&id, &mut body);
-    match dialect {
-        None => {
-            write_reply(&reply, &mut body);
-            // A client of iii reads the member `task`, a client of 1.0 the other members.
-            if let Reply::Task(snapshot, view) = &reply
-                && maybe_iii
-                && body.pop_if(|last| *last == b'}').is_some()
-            {
-                body.extend_from_slice(b",\"task\":");
-                Dialect::Iii.write_task(&snapshot.viewed(*view).with_chosen_id(), &mut body);
-                body.push(b'}');
+    match (dialect, &reply) {
+        // A client of iii reads the member `task`, a client of 1.0 the other members.
+        (None, Reply::Task(snapshot, view)) if maybe_iii => jsonrpc::write_response(&id, &mut body, |out| {
+            reply.write(out);
+            if out.pop_if(|last| *last == b'}').is_some() {
+                out.extend_from_slice(b",\"task\":");
+                Dialect::Iii.write_task(&snapshot.viewed(*view).with_chosen_id(), out);
+                out.push(b'}');
             }
+        }),
+        (None, _) => reply.write_response(&id, &mut body),
+        (Some(dialect), _) => {
+            jsonrpc::write_response(&id, &mut body, |out| dialect.write(&to_dialect(&reply), out));
         }
-        Some(dialect) => dialect.write(&to_dialect(&reply), &mut body),
     }
-    body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
     JsonRpcResponse::Result { body, extensions }
 }

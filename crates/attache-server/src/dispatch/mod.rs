@@ -18,22 +18,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use attache_core::{Caller, FoundContent, Identity, Permit, Principal, Quota, Reply, RequestTerms, Service};
+use attache_core::{
+    FoundContent, Identity, Permit, Prepared, Principal, Quota, Reply, RequestTerms, Seq, Service,
+};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, TaskId};
 use futures::future::{Either, TryFutureExt};
 use http::HeaderMap;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, json};
-pub(crate) use self::encode::{to_dialect, write_reply};
+pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, to_dialect};
 pub(crate) use self::jsonrpc::JsonRpcResponse;
 pub(crate) use self::parameters::{
-    Generation, ServiceParameters, names_extension, stated_version, trace_parent,
+    Generation, ServiceParameters, TRACE_PARENT, names_extension, stated_version, trace_parent,
 };
 
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator, Denied};
-use crate::limits::load::{InFlight, Load};
+use crate::limits::load::{self, InFlight, Load};
 use crate::limits::{Account, Admission, Limits, Origin, Resource};
 use crate::request_log::{RequestRecord, Threshold};
 use crate::{Peer, ServerOptions};
@@ -123,6 +124,9 @@ impl fmt::Display for Target<'_> {
 pub(crate) enum Access {
     /// The caller is authenticated where the server authenticates callers.
     Authenticated,
+    /// The request opens a connection. Credentials that it has must be valid, but it may have none: each message of the connection is
+    /// admitted on its own.
+    Optional,
     /// The request is answered without credentials.
     Public,
     /// The same, and no rate limit applies.
@@ -227,6 +231,21 @@ impl Dispatcher {
         self.0.limits.load.begin()
     }
 
+    /// Counts a request as in flight, and admits it.
+    pub(crate) async fn enter(&self, head: &RequestHead<'_>) -> Result<(InFlight, Admitted), Error> {
+        let entered = match self.begin() {
+            Some(in_flight) => self.admit(head).await.map(|admitted| (in_flight, admitted)),
+            None => Err(Rejection::Limited(load::too_many())),
+        };
+        entered.map_err(|rejection| {
+            let error = rejection.error();
+            if let Some(record) = head.record {
+                record.denied(&error);
+            }
+            error
+        })
+    }
+
     /// Authenticates the caller and applies the limits, in this order: the rate of the address, the credentials, the rate of the
     /// caller, the caller's requests at once. Denials are logged here.
     pub(crate) async fn admit(&self, head: &RequestHead<'_>) -> Result<Admitted, Rejection> {
@@ -237,20 +256,26 @@ impl Dispatcher {
         };
         let address_account = match head.access {
             Access::Health => None,
-            Access::Authenticated | Access::Public | Access::Established(_) => {
+            Access::Authenticated | Access::Optional | Access::Public | Access::Established(_) => {
                 admission.check_origin(head.origin).map_err(|error| limited(&Principal::Anonymous, error))?
             }
         };
         let identity = match (&head.access, &self.0.authenticator) {
             (Access::Established(identity), _) => identity.clone(),
-            (Access::Authenticated, Some(authenticator)) => {
-                auth::authenticate(&**authenticator, head.into()).await.map_err(|denied| {
-                    let status = denied.error().kind().http_status();
-                    self.log_denial(head, &Principal::Anonymous, denied.reason(), status);
-                    Rejection::Denied(denied)
-                })?
+            (Access::Authenticated | Access::Optional, Some(authenticator)) => {
+                match (auth::authenticate(&**authenticator, head.into()).await, &head.access) {
+                    (Ok(_) | Err(Denied::Missing), Access::Optional) => Identity::default(),
+                    (Ok(identity), _) => identity,
+                    (Err(denied), _) => {
+                        let status = denied.error().kind().http_status();
+                        self.log_denial(head, &Principal::Anonymous, denied.reason(), status);
+                        return Err(Rejection::Denied(denied));
+                    }
+                }
             }
-            (Access::Authenticated | Access::Public | Access::Health, _) => Identity::default(),
+            (Access::Authenticated | Access::Optional | Access::Public | Access::Health, _) => {
+                Identity::default()
+            }
         };
         let limited = |error: Error| limited(&identity.principal, error);
         let account = admission.check_principal(&identity.principal, address_account).map_err(limited)?;
@@ -274,9 +299,9 @@ impl Dispatcher {
     /// `operation` is the operation, if it is known before the request is parsed. `dialect` is the dialect of the request, if it is
     /// not in 1.0. `parse` yields the request. It runs last: a client with the wrong version, or of an operation that the agent does
     /// not offer, gets that error first.
-    pub(crate) fn call(
-        &self,
-        context: &RequestContext,
+    pub(crate) fn call<'a>(
+        &'a self,
+        context: &'a RequestContext,
         parameters: ServiceParameters,
         operation: Option<Operation>,
         dialect: Option<Dialect>,
@@ -305,9 +330,9 @@ impl Dispatcher {
         }
     }
 
-    fn begin_call(
-        &self,
-        context: &RequestContext,
+    fn begin_call<'a>(
+        &'a self,
+        context: &'a RequestContext,
         parameters: ServiceParameters,
         operation: Option<Operation>,
         dialect: Option<Dialect>,
@@ -330,33 +355,37 @@ impl Dispatcher {
             ..
         } = parameters;
         let turns = self.0.limits.admission.quota(context.account.as_ref(), Resource::Turns);
-        let extensions = &extensions;
-        let terms =
-            RequestTerms { version, extensions, idempotency_key, delivery_key, dialect, turns, trace_parent };
-        let caller = self.0.service.caller(context.identity.clone(), terms)?;
-        operation.map_or(Ok(()), |operation| self.0.service.require_offered(operation))?;
+        let terms = RequestTerms {
+            version,
+            base: Some(&context.base),
+            extensions: &extensions,
+            idempotency_key,
+            delivery_key,
+            dialect,
+            turns,
+            trace_parent,
+        };
+        let prepared = self.0.service.begin(context.identity.clone(), terms, operation)?;
         let request = parse()?;
-        let active = caller.extensions.clone();
-        Ok((self.execute(context, caller, request, (resume, streams)), active))
+        let active = prepared.caller().extensions.clone();
+        Ok((self.execute(context, prepared, request, (resume, streams)), active))
     }
 
-    fn execute(
-        &self,
-        context: &RequestContext,
-        caller: Caller,
+    fn execute<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        prepared: Prepared<'a>,
         request: Request,
-        (resume, streams): (Option<attache_core::Seq>, Option<Quota>),
+        (resume, streams): (Option<Seq>, Option<Quota>),
     ) -> impl Future<Output = Result<Reply, Error>> + Send {
         let admission = &self.0.limits.admission;
         let operation = request.operation();
         let tenant = request.tenant().map(Arc::<str>::from);
-        // Every binding gets its replies from here, so references to stored content become URLs in one place.
-        let links = self.0.service.links(&context.base, tenant.as_deref());
         let running = match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => {
                 let streaming = async move {
                     let permits = self.stream_permits(context, streams.as_ref()).await?;
-                    let reply = self.0.service.call(caller, request, resume).await?;
+                    let reply = prepared.call(request, resume).await?;
                     Ok(if let Reply::Events(events, view) = reply {
                         Reply::Events(events.holding(permits), view)
                     } else {
@@ -373,13 +402,9 @@ impl Dispatcher {
             | Operation::GetTaskPushNotificationConfig
             | Operation::ListTaskPushNotificationConfigs
             | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard => Either::Right(self.0.service.call(caller, request, resume)),
+            | Operation::GetExtendedAgentCard => Either::Right(prepared.call(request, resume)),
         };
-        let linked = running.map_ok(move |reply| match &links {
-            Some(links) => links.resolve(reply),
-            None => reply,
-        });
-        linked.inspect_err(move |error| {
+        running.inspect_err(move |error| {
             let denial = Denial {
                 principal: &context.identity.principal,
                 tenant: tenant.as_deref(),

@@ -10,7 +10,7 @@ use crate::transport::exchange::Additions;
 const EXTENSIONS: [&str; 2] = ["a2a-extensions", "x-a2a-extensions"];
 
 /// The header that names the trace of a request.
-const TRACE_PARENT: &str = "traceparent";
+pub(crate) const TRACE_PARENT: &str = "traceparent";
 
 /// The service parameters of a request.
 #[derive(Debug)]

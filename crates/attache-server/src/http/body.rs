@@ -174,6 +174,12 @@ where
     read_announced(body, limit, timeout, |_| 0).await
 }
 
+/// The error for a body that is larger than the limit.
+pub(crate) fn too_large(limit: usize) -> Error {
+    Error::new(ErrorKind::PayloadTooLarge, format!("the body is larger than {limit} bytes"))
+        .with("limit", limit)
+}
+
 /// The same for a body whose first bytes announce how long it is: one that announces too much is refused at once.
 pub(crate) async fn read_announced<B>(
     body: B,
@@ -184,12 +190,8 @@ pub(crate) async fn read_announced<B>(
 where
     B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
-    let too_large = || {
-        let text = format!("the body is larger than {limit} bytes");
-        Error::new(ErrorKind::PayloadTooLarge, text).with("limit", limit)
-    };
     if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
+        return Err(too_large(limit));
     }
     // No more memory is reserved than was announced and is allowed.
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(limit);
@@ -202,7 +204,7 @@ where
             let Ok(data) = frame.into_data() else { continue };
             let read = rest.as_ref().map_or(first.len(), BytesMut::len);
             if read + data.len() > limit || read == 0 && announced_by(&data) > limit {
-                return Err(too_large());
+                return Err(too_large(limit));
             }
             if read == 0 {
                 first = data;

@@ -31,10 +31,12 @@ use tokio_util::task::AbortOnDropHandle;
 use self::body::{Body, BoxBody};
 use self::origin::{Filtered, RejectedRequest, RequestFilter};
 use self::response::{json_response, method_not_allowed, no_such_path};
-use self::route::{Reserved, Route};
-use crate::agents::{self, Agents};
+use self::route::{Reserved, Route, requested_uri};
+#[cfg(feature = "grpc")]
+use crate::agents;
+use crate::agents::Agents;
 use crate::audit::Denial;
-use crate::auth::{self, Denied};
+use crate::auth;
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
 use crate::binding::{http_json, jsonrpc};
@@ -46,7 +48,7 @@ use crate::request_log::Incoming;
 use crate::transport::exchange::EstablishedCaller;
 use crate::transport::idle::Activity;
 use crate::transport::websocket::{self, Opening};
-use crate::{Limits, Peer, PushOptions, RequestLog, ServerOptions};
+use crate::{InProcessCaller, Limits, Peer, PushOptions, RequestLog, ServerOptions};
 
 /// Everything that a server answers over HTTP, as a tower service: the card, the three bindings, WebSocket and the health check.
 ///
@@ -194,6 +196,11 @@ impl HttpService {
         InProgress { turns, requests: load.requests(), begun: load.begun(), questions }
     }
 
+    /// A caller within this process, which the process has established.
+    pub fn in_process(&self, identity: Identity) -> InProcessCaller {
+        InProcessCaller::new(self.clone(), identity)
+    }
+
     /// The same service for a caller that is already known, such as the process itself. Its requests need no credentials.
     pub fn for_caller(&self, identity: Identity) -> HttpServiceFor {
         HttpServiceFor { http: self.clone(), identity }
@@ -256,7 +263,7 @@ impl HttpService {
             && let Some(name) = head.headers.get(agents::HEADER)
         {
             let found = name.to_str().ok().and_then(|name| agents.get(name));
-            let missing = || Box::new(grpc::error_response(package, &agents::no_such_agent(name)));
+            let missing = || Box::new(grpc::error_response(package, &agents::no_such_agent(name.as_bytes())));
             return found.map(Some).ok_or_else(missing);
         }
         Ok(None)
@@ -276,8 +283,7 @@ impl HttpService {
         let dispatcher = &self.0.dispatcher;
         let stores_artifacts = dispatcher.service().stores_artifacts();
         let reserved = Reserved { agents: self.0.agents.is_some(), artifacts: stores_artifacts };
-        let upgrades = websocket::is_upgrade(&head);
-        let route = Route::find(head.uri.path(), &self.options().paths, &self.0.card, reserved, upgrades);
+        let route = Route::find(&head, &self.options().paths, &self.0.card, reserved);
         let base = match stores_artifacts {
             true => Some(self.0.filter.place(&head, &peer))
                 .filter(|place| place.host.is_some())
@@ -303,21 +309,26 @@ impl HttpService {
         let address = dispatcher.admission().address(peer.address, &head.headers);
         let line = dispatcher.request_log().begin(&Incoming {
             binding: route.binding().unwrap_or(NO_BINDING),
-            target: Some((&head.method, agents::requested_uri(&head))),
+            target: Some((&head.method, requested_uri(&head))),
             headers: &head.headers,
             is_health: route.is_health(),
             agent: dispatcher.service().agent_name(),
         });
         let record = line.as_ref().map(|line| line.record().clone());
+        // The credentials of a WebSocket connection can be in the names of subprotocols.
+        let of_connection = matches!(access, Access::Optional)
+            .then(|| websocket::connection_headers(&head.headers).ok())
+            .flatten()
+            .map(|(headers, _)| Box::new(headers));
         let answer = async move {
             let admitted = {
                 let request_head = RequestHead {
                     binding: route.binding(),
-                    headers: &head.headers,
+                    headers: of_connection.as_deref().unwrap_or(&head.headers),
                     query: head.uri.query(),
                     peer: &peer,
                     origin: address.into(),
-                    target: Target(head.method.as_str(), agents::requested_uri(&head).path()),
+                    target: Target(head.method.as_str(), requested_uri(&head).path()),
                     access,
                     record: record.as_ref(),
                     base,
@@ -360,7 +371,7 @@ impl HttpService {
                 Route::HttpJson(rest, generation) => {
                     Box::pin(http_json::call(dispatcher, &context, (&rest, generation), &head, body)).await
                 }
-                Route::WebSocket => Box::pin(self.open_websocket(&mut head, &peer, address)).await,
+                Route::WebSocket => self.open_websocket(&mut head, &peer, address),
                 #[cfg(feature = "grpc")]
                 Route::Grpc(package) => {
                     let request = Request::from_parts(head, body);
@@ -422,45 +433,14 @@ impl HttpService {
         }
     }
 
-    /// Answers a request that opens a WebSocket connection. Credentials that it has must be right; it may have none, and give them in
-    /// its first message.
-    async fn open_websocket(&self, head: &mut Parts, peer: &Peer, address: Option<IpAddr>) -> Response<Body> {
+    /// Answers an admitted request that opens a WebSocket connection.
+    fn open_websocket(&self, head: &mut Parts, peer: &Peer, address: Option<IpAddr>) -> Response<Body> {
         let caller = match head.extensions.get() {
             Some(KnownCaller(identity)) => EstablishedCaller::Known(identity.clone()),
             None => EstablishedCaller::Outer(outer_identity(head)),
         };
-        if let (Some(authenticator), EstablishedCaller::Outer(_)) =
-            (self.0.dispatcher.authenticator(), &caller)
-        {
-            let (headers, query) = (websocket::connection_headers(&head.headers), head.uri.query());
-            if let Ok((headers, _)) = &headers
-                && let Err(denied) =
-                    auth::authenticate(authenticator, auth::Head { headers, query, peer: Some(peer) }).await
-                && denied != Denied::Missing
-            {
-                self.deny_websocket(head, peer, address, &denied);
-                return auth::error_response(authenticator, &denied, head, peer);
-            }
-        }
         let is_local = self.0.filter.place(head, peer).is_local();
         websocket::open(Opening { http: self, head, peer, origin: address.into(), caller, is_local })
-    }
-
-    /// Logs that the credentials of a request that opens a WebSocket connection are not valid.
-    fn deny_websocket(&self, head: &Parts, peer: &Peer, address: Option<IpAddr>, denied: &Denied) {
-        let request = RequestHead {
-            binding: Some(websocket::BINDING),
-            headers: &head.headers,
-            query: head.uri.query(),
-            peer,
-            origin: address.into(),
-            target: Target(head.method.as_str(), agents::requested_uri(head).path()),
-            access: Access::Authenticated,
-            record: None,
-            base: None,
-        };
-        let status = denied.error().kind().http_status();
-        self.0.dispatcher.log_denial(&request, &Principal::Anonymous, denied.reason(), status);
     }
 
     /// The JSON of the card for a client of a transport that carries frames.
@@ -479,6 +459,11 @@ impl HttpService {
         )
     }
 
+    /// The JSON of the card in protocol 0.1.
+    pub(crate) fn v0_1_card(&self, identity: &Identity) -> Bytes {
+        self.0.card.v0_1(self.0.dispatcher.service().card(), identity)
+    }
+
     /// Whether only authenticated callers are answered.
     fn authenticates(&self, head: &Parts) -> bool {
         match self.0.dispatcher.authenticator() {
@@ -495,6 +480,7 @@ impl HttpService {
         let public = route.is_public(self.options()) && fallback != Some(FallbackAccess::Callers);
         match self.0.dispatcher.authenticator() {
             _ if route.is_health() && public => Access::Health,
+            Some(_) if matches!(route, Route::WebSocket) => Access::Optional,
             Some(_) if public => Access::Public,
             Some(_) => Access::Authenticated,
             None => Access::Established(outer_identity(head)),
@@ -556,14 +542,27 @@ impl HttpService {
                 auth::error_response(authenticator, denied, head, peer)
             }
             (Rejection::Denied(_) | Rejection::Limited(_), _) => {
-                self.error_response(route, head, &rejection.error())
+                self.error_response(route, head, &rejection.error(), None)
             }
         }
     }
 
-    fn error_response(&self, route: &Route, head: &Parts, error: &Error) -> Response<Body> {
+    /// An error in the format of the binding. `status` is for errors with a status that HTTP has and the protocol does not.
+    fn error_response(
+        &self,
+        route: &Route,
+        head: &Parts,
+        error: &Error,
+        status: Option<StatusCode>,
+    ) -> Response<Body> {
         match route {
-            Route::JsonRpc => jsonrpc::error_response(&Id::NULL, error),
+            Route::JsonRpc => {
+                let mut response = jsonrpc::error_response(&Id::NULL, error);
+                if let Some(status) = status {
+                    *response.status_mut() = status;
+                }
+                response
+            }
             #[cfg(feature = "grpc")]
             Route::Grpc(package) => grpc::error_response(*package, error),
             #[cfg(feature = "grpc")]
@@ -576,7 +575,10 @@ impl HttpService {
             | Route::Content(_)
             | Route::Health
             | Route::Ready
-            | Route::Fallback => http_json::error_response(error, &head.headers),
+            | Route::Fallback => match status {
+                Some(status) => http_json::error_response_as(status, error, &head.headers),
+                None => http_json::error_response(error, &head.headers),
+            },
         }
     }
 
@@ -592,26 +594,7 @@ impl HttpService {
         if let Some(record) = request.record {
             record.denied(error);
         }
-        match route {
-            Route::JsonRpc => {
-                let mut response = jsonrpc::error_response(&Id::NULL, error);
-                *response.status_mut() = *status;
-                response
-            }
-            #[cfg(feature = "grpc")]
-            Route::Grpc(package) => grpc::error_response(*package, error),
-            #[cfg(feature = "grpc")]
-            Route::Envelope => grpc::error_response(grpc::Package::V1_0, error),
-            Route::HttpJson(..)
-            | Route::WebSocket
-            | Route::Card
-            | Route::Keys
-            | Route::Agents
-            | Route::Content(_)
-            | Route::Health
-            | Route::Ready
-            | Route::Fallback => http_json::error_response_as(*status, error, &head.headers),
-        }
+        self.error_response(route, head, error, Some(*status))
     }
 
     /// The limits on callers as they are now.

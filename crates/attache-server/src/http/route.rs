@@ -2,6 +2,9 @@
 
 use attache_core::ARTIFACTS_PATH;
 use attache_protocol::{TaskId, binding};
+use http::header::UPGRADE;
+use http::request::Parts;
+use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::origin::Purpose;
@@ -63,21 +66,15 @@ impl ContentPath {
 }
 
 impl Route {
-    /// `upgrades` is whether the request asks for a WebSocket connection.
-    pub(super) fn find(
-        path: &str,
-        paths: &Paths,
-        card: &CardHost,
-        reserved: Reserved,
-        upgrades: bool,
-    ) -> Self {
+    pub(super) fn find(head: &Parts, paths: &Paths, card: &CardHost, reserved: Reserved) -> Self {
+        let path = head.uri.path();
         if card.publishes_keys_at(path) {
             return Self::Keys;
         }
         let is_jsonrpc = paths.jsonrpc.iter().any(|own| is_same_path(own, path));
         if let Some(own) = &paths.websocket
             // Where both have a path, a request that does not ask for a connection is one of JSON-RPC.
-            && (is_jsonrpc && upgrades || !is_jsonrpc && is_same_path(own, path))
+            && (is_jsonrpc && is_upgrade(head) || !is_jsonrpc && is_same_path(own, path))
         {
             return Self::WebSocket;
         }
@@ -161,6 +158,21 @@ impl Route {
             Self::Keys | Self::Fallback => true,
         }
     }
+}
+
+/// Whether a request asks for a WebSocket connection.
+pub(crate) fn is_upgrade(head: &Parts) -> bool {
+    head.method == Method::GET
+        && head.headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// The URI that the client sent, where the server has taken the name of an agent from it. The logs name this one.
+#[derive(Clone)]
+pub(crate) struct RequestedUri(pub(crate) Uri);
+
+/// The URI of a request as the client sent it.
+pub(super) fn requested_uri(head: &Parts) -> &Uri {
+    head.extensions.get::<RequestedUri>().map_or(&head.uri, |RequestedUri(uri)| uri)
 }
 
 /// The rest of a path below the path of artifacts.

@@ -97,7 +97,7 @@ pub(super) struct Notice<'a> {
 pub(super) enum Origin {
     /// A server with the keys of this one.
     Ours,
-    /// Somebody else who can write to the queue.
+    /// Another program that can write to the queue.
     #[cfg(feature = "redis")]
     Others,
 }

@@ -16,7 +16,7 @@ use attache_core::{Identity, Permit, Quota, StreamItem};
 use attache_protocol::jsonrpc::{self, Call, Id};
 use attache_protocol::{Error, ErrorKind, Operation};
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem::Finder;
 use serde::Deserialize;
@@ -26,9 +26,9 @@ use crate::agents;
 use crate::dispatch::{
     Access, Dispatcher, EventEncoder, JsonRpcResponse, RequestContext, RequestHead, ServiceParameters, Target,
 };
-use crate::forward::{Answered, ForwardedFrame, ForwardedReply};
+use crate::forward::{Answered, JsonRpcFrame, JsonRpcReply};
 use crate::limits::Origin;
-use crate::limits::load::{self, InFlight};
+use crate::limits::load::InFlight;
 use crate::request_log::{Incoming, RequestLine};
 use crate::{HttpService, Peer};
 
@@ -163,7 +163,7 @@ pub(crate) struct Answer {
 enum State {
     Ready(Frame),
     Events { id: Id, encoder: Box<EventEncoder>, waiting: VecDeque<StreamItem> },
-    Forwarded { id: Id, frames: BoxStream<'static, Result<ForwardedFrame, Error>>, _permits: Vec<Permit> },
+    Forwarded { id: Id, frames: BoxStream<'static, Result<JsonRpcFrame, Error>>, _permits: Vec<Permit> },
     Over,
 }
 
@@ -179,11 +179,43 @@ impl Answer {
         Self::new(request, JsonRpcResponse::error(&Call::peek_id(request), error.clone()))
     }
 
+    /// The same with what is held until it was written.
+    pub(crate) fn holding(
+        self,
+        (in_flight, permit): (InFlight, Option<Permit>),
+        log: Option<Box<RequestLine>>,
+    ) -> Self {
+        // A stream counts against the caller's streams, no longer against its requests.
+        let permit = permit.filter(|_| !self.is_stream());
+        Self { _guards: Some((in_flight, permit)), log: log.map(answered), ..self }
+    }
+
+    /// The response for a caller that is no transport.
+    pub(crate) async fn into_reply(mut self) -> JsonRpcReply {
+        if !self.is_stream() {
+            return self
+                .next()
+                .await
+                .map_or(JsonRpcReply::None, |frame| JsonRpcReply::One(frame.payload.into()));
+        }
+        let frames = stream::unfold(self, |mut answer| async move {
+            let Frame { payload, kind, event } = answer.next().await?;
+            let is_error = match kind {
+                FrameKind::End => return None,
+                FrameKind::Failure => true,
+                FrameKind::Event | FrameKind::Response => false,
+            };
+            let event = event.map(|event| event.to_string());
+            Some((Ok(JsonRpcFrame { json: payload.into(), event, is_error }), answer))
+        });
+        JsonRpcReply::Stream(frames.boxed())
+    }
+
     fn of(state: State) -> Self {
         Self { state, failure: None, log: None, _guards: None }
     }
 
-    fn new(request: &[u8], response: JsonRpcResponse) -> Self {
+    pub(crate) fn new(request: &[u8], response: JsonRpcResponse) -> Self {
         match response {
             JsonRpcResponse::None => Self::of(State::Over),
             JsonRpcResponse::Result { body, .. } => {
@@ -200,12 +232,12 @@ impl Answer {
     }
 
     /// The response of another agent.
-    fn forwarded(Answered { id, is_streaming, reply, permits }: Answered) -> Self {
+    pub(crate) fn forwarded(Answered { id, is_streaming, reply, permits }: Answered) -> Self {
         Self::of(match reply {
-            ForwardedReply::None => State::Over,
+            JsonRpcReply::None => State::Over,
             // A stream that was refused has one frame.
-            ForwardedReply::One(body) => State::Ready(Frame::new(body.into(), of_whole(is_streaming))),
-            ForwardedReply::Stream(frames) => State::Forwarded { id, frames, _permits: permits },
+            JsonRpcReply::One(body) => State::Ready(Frame::new(body.into(), of_whole(is_streaming))),
+            JsonRpcReply::Stream(frames) => State::Forwarded { id, frames, _permits: permits },
         })
     }
 
@@ -213,10 +245,10 @@ impl Answer {
     async fn next_forwarded(&mut self) -> Option<Frame> {
         let State::Forwarded { id, frames, .. } = &mut self.state else { return None };
         let (frame, is_over) = match frames.next().await {
-            Some(Ok(ForwardedFrame { json, is_error: true, .. })) => {
+            Some(Ok(JsonRpcFrame { json, is_error: true, .. })) => {
                 (Frame::new(json.into(), FrameKind::Failure), true)
             }
-            Some(Ok(ForwardedFrame { json, event, is_error: false })) => {
+            Some(Ok(JsonRpcFrame { json, event, is_error: false })) => {
                 let mut payload = Vec::from(json);
                 // Only a number is certain to be valid JSON.
                 let event = event.and_then(|event| event.parse().ok());
@@ -315,6 +347,11 @@ impl Answer {
     }
 }
 
+/// The line of a request whose response is ready. Frames have no status.
+fn answered(log: Box<RequestLine>) -> Box<RequestLine> {
+    log.answered(200)
+}
+
 /// The kind of the only frame of a response.
 fn of_whole(is_streaming: bool) -> FrameKind {
     match is_streaming {
@@ -348,6 +385,20 @@ fn add_number(payload: &mut Vec<u8>, event: u64) {
 }
 
 impl Channel {
+    /// The requests of a client on this machine, which identifies itself in each of them.
+    pub(crate) fn local(http: HttpService, binding: &'static str, peer: Peer) -> Self {
+        Self {
+            http,
+            binding,
+            peer,
+            origin: Origin::Local,
+            headers: HeaderMap::new(),
+            query: None,
+            caller: EstablishedCaller::Outer(Identity::default()),
+            is_local: true,
+        }
+    }
+
     /// Answers one request.
     pub(crate) async fn answer(&self, request: &[u8]) -> Answer {
         self.answer_with(request, &self.headers, Additions::default()).await
@@ -395,35 +446,23 @@ impl Channel {
             record: log.as_ref().map(|log| log.record()),
             base: None,
         };
-        let in_flight = dispatcher.begin();
-        let admitted = match in_flight.is_some() {
-            true => dispatcher.admit(&head).await.map_err(|rejection| rejection.error()),
-            false => Err(load::too_many()),
+        let (in_flight, admitted) = match dispatcher.enter(&head).await {
+            Ok(entered) => entered,
+            Err(error) => return Answer { log: log.map(answered), ..Answer::refused(request, &error) },
         };
-        let (mut answer, permit) = match (admitted, unusable) {
-            (Ok(admitted), None) => {
+        let answer = match unusable {
+            None => {
                 let place = (&*headers, self.query.as_deref(), self.is_local);
-                let answer = answer_admitted(http, &admitted.context, place, request, additions).await;
-                (answer, admitted.permit)
+                answer_admitted(http, &admitted.context, place, request, additions).await
             }
-            (Ok(admitted), Some(error)) => {
+            Some(error) => {
                 if let Some(record) = head.record {
                     record.error(&error);
                 }
-                (Answer::refused(request, &error), admitted.permit)
-            }
-            (Err(error), _) => {
-                if let Some(record) = head.record {
-                    record.denied(&error);
-                }
-                (Answer::refused(request, &error), None)
+                Answer::refused(request, &error)
             }
         };
-        // A stream counts against the caller's streams, no longer against its requests.
-        let permit = permit.filter(|_| !answer.is_stream());
-        answer._guards = in_flight.map(|in_flight| (in_flight, permit));
-        answer.log = log.map(|log| log.answered(200));
-        answer
+        answer.holding((in_flight, admitted.permit), log)
     }
 
     /// Checks the credentials that the requests of the connection have.
@@ -472,9 +511,8 @@ pub(crate) async fn answer_admitted(
             None => JsonRpcResponse::None,
             Some(id) => {
                 let mut body = Vec::with_capacity(2048);
-                jsonrpc::write_result_prefix(&id, &mut body);
-                body.extend_from_slice(&http.card_for_frames(&context.identity, headers, query, is_local));
-                body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+                let card = http.card_for_frames(&context.identity, headers, query, is_local);
+                jsonrpc::write_response(&id, &mut body, |out| out.extend_from_slice(&card));
                 JsonRpcResponse::Result { body, extensions: Default::default() }
             }
         };
@@ -497,7 +535,7 @@ pub(crate) fn asks_for_card(request: &[u8]) -> bool {
 pub(crate) fn named_agent(http: &HttpService, headers: &HeaderMap) -> Result<Option<HttpService>, Error> {
     let (Some(agents), Some(name)) = (http.agents(), headers.get(agents::HEADER)) else { return Ok(None) };
     let found = name.to_str().ok().and_then(|name| agents.get(name));
-    found.map(Some).ok_or_else(|| agents::no_such_agent(name))
+    found.map(Some).ok_or_else(|| agents::no_such_agent(name.as_bytes()))
 }
 
 /// The headers of the connection, replaced by those that the request has itself.

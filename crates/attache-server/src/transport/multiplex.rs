@@ -233,29 +233,18 @@ fn too_many(limit: usize) -> Error {
 mod tests {
     use attache_core::Echo;
     use futures::stream;
-    use http::HeaderMap;
 
     use futures::FutureExt;
 
-    use super::super::exchange::{EstablishedCaller, Frame, FrameKind};
+    use super::super::exchange::{Frame, FrameKind};
     use super::super::idle::Connections;
     use super::super::outgoing::outgoing;
     use super::*;
-    use crate::limits::Origin;
     use crate::{Peer, Server};
 
     async fn channel() -> Channel {
         let listening = Server::new(Echo).bind("127.0.0.1:0").listen().await.unwrap();
-        Channel {
-            http: listening.http_service(),
-            binding: "TEST",
-            peer: Peer::default(),
-            origin: Origin::Local,
-            headers: HeaderMap::new(),
-            query: None,
-            caller: EstablishedCaller::Outer(Default::default()),
-            is_local: true,
-        }
+        Channel::local(listening.http_service(), "TEST", Peer::default())
     }
 
     #[tokio::test]

@@ -6,21 +6,19 @@
 //! Two threads read and write. They are not threads of the runtime, which would wait for a read that never returns when it stops.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
-use http::HeaderMap;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio_util::io::InspectReader;
 
-use super::exchange::{Channel, EstablishedCaller};
+use super::exchange::Channel;
 use super::idle::{Busy, Connections};
 use super::lines;
 use super::socket::Socket;
-use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
 /// The name of the transport in the logs.
@@ -98,18 +96,15 @@ impl Pipe {
         member.activity().keep();
         // The client may be silent for as long as it likes: it has no other connection.
         let _busy = Busy::new(&member.activity());
-        let channel = Channel {
-            http: http.clone(),
-            binding: BINDING,
-            peer,
-            origin: Origin::Local,
-            headers: HeaderMap::new(),
-            query: None,
-            caller: EstablishedCaller::Outer(Default::default()),
-            is_local: true,
-        };
+        let channel = Channel::local(http.clone(), BINDING, peer);
         let (ended, end) = oneshot::channel();
-        let stream = NoticeEnd { stream, ended: Some(ended) };
+        let mut ended = Some(ended);
+        // A read without bytes is the end of the input.
+        let stream = InspectReader::new(stream, move |read: &[u8]| {
+            if let (true, Some(ended)) = (read.is_empty(), ended.take()) {
+                let _ = ended.send(());
+            }
+        });
         let drain = http.drain();
         {
             let mut serving = pin!(lines::serve(
@@ -169,42 +164,4 @@ async fn orphaned(parent: Option<i32>) {
 #[cfg(not(unix))]
 async fn orphaned(_: Option<i32>) {
     std::future::pending().await
-}
-
-/// A stream that reports when its input has ended.
-struct NoticeEnd {
-    stream: Box<dyn Duplex>,
-    ended: Option<oneshot::Sender<()>>,
-}
-
-impl AsyncRead for NoticeEnd {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if read.is_ready()
-            && buffer.filled().len() == before
-            && let Some(ended) = self.ended.take()
-        {
-            let _ = ended.send(());
-        }
-        read
-    }
-}
-
-impl AsyncWrite for NoticeEnd {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::HeaderMap;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -17,11 +16,10 @@ use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::exchange::{Channel, EstablishedCaller};
+use super::exchange::Channel;
 use super::idle::Member;
 use super::socket::Socket;
 use super::{lines, serve_http};
-use crate::limits::Origin;
 use crate::peer::PeerProcess;
 use crate::{HttpService, Peer};
 
@@ -169,16 +167,7 @@ pub(super) async fn serve(
     let socket = Socket::new(Unread { first: Some(first[0]), stream: stream.clone() }, member.activity());
     match first[0] {
         b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n' => {
-            let channel = Channel {
-                http: server.1,
-                binding: BINDING,
-                peer,
-                origin: Origin::Local,
-                headers: HeaderMap::new(),
-                query: None,
-                caller: EstablishedCaller::Outer(Default::default()),
-                is_local: true,
-            };
+            let channel = Channel::local(server.1, BINDING, peer);
             lines::serve(socket, &channel, &member, hung_up(stream)).await;
         }
         _ => serve_http(socket, peer, server, member).await,

@@ -6,11 +6,9 @@
 //!
 //! The server sends a ping at each heartbeat. A connection on which nothing arrives, not even a pong, is closed.
 
-use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use attache_protocol::jsonrpc::Id;
@@ -25,12 +23,12 @@ use http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
@@ -40,6 +38,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::Frame as WsFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
+use tokio_util::io::InspectReader;
 
 use super::exchange::{Channel, EstablishedCaller, Frame, FrameKind, own_headers};
 use super::idle::Member;
@@ -47,6 +46,7 @@ use super::multiplex::{Received, answer_all, closing};
 use super::outgoing::{Outgoing, Unwritten, outgoing};
 use crate::http::body::Body;
 use crate::http::response::json_response;
+use crate::http::route::is_upgrade;
 use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
@@ -70,12 +70,6 @@ const CONTROL_HEADER: u64 = 6;
 
 /// How many multiples of the time for an idle connection a client may say nothing while it waits for responses.
 const SILENCE: u32 = 4;
-
-/// Whether a request asks for a WebSocket connection.
-pub(crate) fn is_upgrade(head: &Parts) -> bool {
-    head.method == Method::GET
-        && head.headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
 
 /// The connection of this server that a request came over, where it can become a WebSocket connection.
 #[derive(Clone)]
@@ -201,7 +195,10 @@ async fn serve(upgraded: Upgraded, channel: Channel, member: Option<Arc<Member>>
         .max_message_size(Some(limit))
         .max_frame_size(Some(limit));
     let arrived = Arc::new(Arrivals::new());
-    let counted = Counted { io: TokioIo::new(upgraded), arrived: arrived.clone() };
+    let count = arrived.clone();
+    let counted = InspectReader::new(TokioIo::new(upgraded), move |read: &[u8]| {
+        count.bytes.fetch_add(read.len() as u64, Ordering::Relaxed);
+    });
     let socket = WebSocketStream::from_raw_socket(counted, Role::Server, Some(config)).await;
     run(socket, channel, member.as_deref(), &arrived).await;
 }
@@ -413,40 +410,6 @@ impl Arrivals {
             return self.now().saturating_sub(since) > u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         }
         false
-    }
-}
-
-/// A connection whose arriving bytes are counted.
-struct Counted<S> {
-    io: S,
-    arrived: Arc<Arrivals>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        let count = buffer.filled().len() - before;
-        self.arrived.bytes.fetch_add(count as u64, Ordering::Relaxed);
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

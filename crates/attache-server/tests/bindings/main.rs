@@ -18,6 +18,7 @@ mod grpc;
 mod idempotency;
 mod identifiers;
 mod iii_dialect;
+mod in_process;
 mod inside;
 mod jwt;
 mod limits;

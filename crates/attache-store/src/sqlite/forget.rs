@@ -11,6 +11,7 @@ use super::{rows, values};
 
 /// Whose data is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ForgetOptions {
     /// The caller.
     pub principal: Principal,
@@ -18,6 +19,19 @@ pub struct ForgetOptions {
     pub tenant: Option<String>,
     /// Only counts, and removes nothing.
     pub dry_run: bool,
+}
+
+impl ForgetOptions {
+    /// The data of a caller, in all tenants and outside of tenants.
+    pub fn new(principal: Principal) -> Self {
+        Self { principal, tenant: None, dry_run: false }
+    }
+
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// How much was removed, or would be removed by a dry run.

@@ -84,10 +84,19 @@ pub struct ExportReport {
 
 /// The options of compacting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CompactOptions {
     /// Deletes the events of tasks that ended before this time. The tasks themselves stay. A client that resumes the stream of such a
     /// task gets the whole task instead.
     pub drop_events_before: Option<Timestamp>,
+}
+
+impl CompactOptions {
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// The result of compacting.

@@ -67,6 +67,7 @@ use crate::Keyring;
 
 /// The options of a SQLite store.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SqliteOptions {
     /// The keys that encrypt the secrets of webhooks.
     pub keyring: Keyring,
@@ -80,6 +81,12 @@ impl SqliteOptions {
     /// The default options with these keys.
     pub fn new(keyring: Keyring) -> Self {
         Self { keyring, readers: 4, live_tasks: 16 * 1024 }
+    }
+
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }
 

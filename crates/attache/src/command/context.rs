@@ -5,9 +5,9 @@ use attache::protocol::Json;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::push::Common;
 use super::store_location::SettingsFile;
-use super::{Failure, Output, say, store};
-use crate::config::StoreArgs;
+use super::{Failure, say, store};
 
 /// The subcommands of `attache context`.
 #[derive(Debug, Subcommand)]
@@ -54,19 +54,6 @@ pub(crate) enum Context {
         #[command(flatten)]
         owner: OwnerArgs,
     },
-}
-
-/// The arguments of all of these.
-#[derive(Debug, Args)]
-pub(crate) struct Common {
-    #[command(flatten)]
-    file: SettingsFile,
-
-    #[command(flatten)]
-    place: StoreArgs,
-
-    #[command(flatten)]
-    output: Output,
 }
 
 /// Whose context it is. Needed only if several have a context with the same id.

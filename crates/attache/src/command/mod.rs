@@ -25,7 +25,7 @@ use clap_complete::Shell;
 pub(crate) use self::client::registry::PreferredBinding;
 use self::client::show;
 pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, REDIS_VARIABLE, TOKEN_VARIABLE, redis_credentials};
-pub(crate) use self::serve::{AgentName, AgentSection, CheckContext, MODEL_KEY_VARIABLE, sections};
+pub(crate) use self::serve::{AgentName, MODEL_KEY_VARIABLE};
 use self::store_location::SettingsFile;
 
 /// A subcommand.

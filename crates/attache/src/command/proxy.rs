@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use attache::client::{Client, ClientError, Forwarded, ForwardedResponse, Refreshed};
 use attache::protocol::{AgentCard, Error, ErrorKind};
-use attache::server::{Forward, ForwardedFrame, ForwardedReply, LocalAddress, RedisStreams, Server};
+use attache::server::{Forward, JsonRpcFrame, JsonRpcReply, LocalAddress, RedisStreams, Server};
 use clap::Args;
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
@@ -191,34 +191,32 @@ impl Forward for Forwarding {
         &'a self,
         request: &'a [u8],
         headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<ForwardedReply, Error>> {
+    ) -> BoxFuture<'a, Result<JsonRpcReply, Error>> {
         Box::pin(async move {
             let mut forwarded = self.0.forward(request, headers).await.map_err(|error| reported(&error))?;
             if !forwarded.is_stream() {
                 let response = forwarded.next().await.map_err(|error| reported(&error))?;
-                return Ok(
-                    response.map_or(ForwardedReply::None, |response| ForwardedReply::One(response.json))
-                );
+                return Ok(response.map_or(JsonRpcReply::None, |response| JsonRpcReply::One(response.json)));
             }
             let first = match tokio::time::timeout(FIRST_RESPONSE, forwarded.next()).await {
                 Err(_) => None,
                 Ok(Err(error)) => return Err(reported(&error)),
                 Ok(Ok(None)) => None,
-                Ok(Ok(Some(response))) if response.is_error => return Ok(ForwardedReply::One(response.json)),
+                Ok(Ok(Some(response))) if response.is_error => return Ok(JsonRpcReply::One(response.json)),
                 Ok(Ok(Some(response))) => Some(response),
             };
             let first = stream::iter(first.map(|response| Ok(frame(response))));
-            Ok(ForwardedReply::Stream(first.chain(rest(forwarded)).boxed()))
+            Ok(JsonRpcReply::Stream(first.chain(rest(forwarded)).boxed()))
         })
     }
 }
 
-fn frame(ForwardedResponse { json, event, is_error, .. }: ForwardedResponse) -> ForwardedFrame {
-    ForwardedFrame { json, event, is_error }
+fn frame(ForwardedResponse { json, event, is_error, .. }: ForwardedResponse) -> JsonRpcFrame {
+    JsonRpcFrame { json, event, is_error }
 }
 
 /// The responses that have not been read yet. An error is the last item.
-fn rest(forwarded: Forwarded) -> impl Stream<Item = Result<ForwardedFrame, Error>> + Send {
+fn rest(forwarded: Forwarded) -> impl Stream<Item = Result<JsonRpcFrame, Error>> + Send {
     stream::unfold(Some(forwarded), |forwarded| async {
         let mut forwarded = forwarded?;
         match forwarded.next().await {

@@ -86,17 +86,17 @@ pub(crate) struct DeadArgs {
     queue: bool,
 }
 
-/// The arguments of all of these.
+/// The arguments of the commands that work on a store.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
-    file: SettingsFile,
+    pub(super) file: SettingsFile,
 
     #[command(flatten)]
-    place: StoreArgs,
+    pub(super) place: StoreArgs,
 
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 fn parse_id(text: Option<String>) -> Result<Option<DeliveryId>, Failure> {

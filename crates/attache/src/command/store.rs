@@ -151,7 +151,11 @@ impl Store {
             Self::Compact { common, drop_events_of } => compact(&common, drop_events_of),
             Self::Forget { common, owner, anonymous: _, tenant, dry_run } => {
                 let principal = owner.map_or(Principal::Anonymous, Principal::named);
-                forget(&common, &ForgetOptions { principal, tenant, dry_run })
+                let options = ForgetOptions::new(principal);
+                forget(
+                    &common,
+                    &options.with(|options| (options.tenant, options.dry_run) = (tenant, dry_run)),
+                )
             }
             Self::Export { place, output, .. } => export(&place, output.as_deref()),
             Self::RotateKeys { common, retire_old } => rotate_keys(&common, retire_old),
@@ -271,7 +275,7 @@ fn compact(common: &Common, drop_events_of: Option<Duration>) -> Result<(), Fail
     let path = place.file()?;
     let drop_events_before = drop_events_of.map(ago);
     output.progress(format_args!("compacting {}", path.display()));
-    let options = CompactOptions { drop_events_before };
+    let options = CompactOptions::default().with(|options| options.drop_events_before = drop_events_before);
     let report = Maintenance::compact(&path, options).map_err(|error| {
         Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
     })?;

@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache::core::Store;
-use attache::store::{
-    KEYRING_VARIABLE, Keyring, KeyringSource, StoreOpenError, StoreOptions, StoreRegistry, StoreUrl,
-};
+use attache::store::{KEYRING_VARIABLE, Keyring, KeyringSource, StoreOpenError, StoreOptions, StoreUrl};
 use clap::Args;
 
 use super::Failure;
-use crate::config::StoreArgs;
+use crate::config::{StoreArgs, stores};
 
 /// The option `--config`.
 #[derive(Debug, Args)]
@@ -26,7 +24,7 @@ impl StoreArgs {
     /// The URL of the store.
     pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         if let Some(url) = &self.store {
-            StoreRegistry::built_in().check(url).map_err(Failure::usage)?;
+            stores().check(url).map_err(Failure::usage)?;
             return Ok(url.clone());
         }
         let data = dirs::data_dir().ok_or_else(|| {
@@ -60,7 +58,7 @@ impl StoreArgs {
     /// Opens the store for a server.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         let options = StoreOptions::new(KeyringSource::User { file: self.keyring.clone() });
-        StoreRegistry::built_in().open(&self.url()?, &options).await.map_err(|error| {
+        stores().open(&self.url()?, &options).await.map_err(|error| {
             let is_keyring = matches!(error, StoreOpenError::Keyring(_));
             let failure = Failure::new(error);
             let hint =

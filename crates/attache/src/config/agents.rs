@@ -1,20 +1,16 @@
 //! The section `agents` of the file: further agents of the server, by their names.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
 
-use attache::server::auth::Authenticator;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ResolvedSettings;
 use super::auth::{Auth, Callers};
 use super::card::CardOverrides;
 use super::error::ConfigError;
-use super::model::ModelTool;
 use super::settings::{Acp, Card, Limits, Mcp, Model, Program, Remote, Router};
-use super::{ResolvedSettings, apply};
-use crate::command::{AgentName, AgentSection, CheckContext, Failure, sections};
+use crate::command::Failure;
 
 /// An agent with a name. It has exactly one of the sections that say what it is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -48,122 +44,46 @@ impl NamedAgent {
         self.auth.is_some()
     }
 
-    /// What the agent is. Fails unless exactly one section says so.
-    fn section(&self) -> Result<AgentSection, ConfigError> {
-        let mut given = sections(self);
-        match given.len() {
-            1 => Ok(given.remove(0)),
-            0 => Err(ConfigError::new("the agent has no kind").hint(
-                "add one of the sections `program`, `model`, `acp`, `mcp`, `remote` and `router`, or `echo: true`",
-            )),
-            _ => Err(ConfigError::new("an agent has one kind, and several sections say what it is")
-                .hint("leave all but one of them out, or make several agents")),
-        }
+    /// The limits of the agent, if it has its own.
+    pub(crate) fn limits(&self, server: &attache::server::Limits) -> Option<attache::server::Limits> {
+        self.limits.as_ref().map(|limits| limits.over(server.clone()))
     }
 }
 
-/// A named agent after all checks.
-#[derive(Clone)]
-pub(crate) struct CheckedAgent {
-    /// The settings that it was made of. An agent whose settings have not changed is not made again.
+/// The settings of a named agent after all checks. `S` is the section that says what it is.
+pub(crate) struct NamedSettings<S> {
     pub(crate) settings: NamedAgent,
-    pub(crate) section: AgentSection,
+    pub(crate) section: S,
     pub(crate) card: CardOverrides,
-    /// The secrets in files of their own, as they were when the settings were checked.
-    pub(crate) secrets: SecretFiles,
     /// Its own callers. Without any, it has those of the server.
     pub(crate) callers: Option<Callers>,
 }
 
-/// The content of the files that the settings of an agent name for its secrets.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct SecretFiles(Vec<Option<attache::client::Secret>>);
-
-impl SecretFiles {
-    /// Reads the files. One that cannot be read is reported by the check of the settings.
-    fn read(section: &AgentSection) -> Self {
-        let read = |path: PathBuf| std::fs::read_to_string(path).ok().map(Into::into);
-        Self(section.secret_files().into_iter().map(read).collect())
-    }
-}
-
-impl CheckedAgent {
-    /// Whether an agent with these settings need not be made anew. Secrets in files of their own can change without the settings.
-    pub(crate) fn is_same(&self, next: &Self) -> bool {
-        self.settings == next.settings && self.callers == next.callers && self.secrets == next.secrets
-    }
-
-    /// The authenticator of the agent, if it has one of its own.
-    pub(crate) fn authenticator(&self) -> Result<Option<Arc<dyn Authenticator>>, Failure> {
-        self.callers.as_ref().map(apply::authenticator).transpose()
-    }
-
-    /// The limits of the agent, if it has its own.
-    pub(crate) fn limits(&self, server: &attache::server::Limits) -> Option<attache::server::Limits> {
-        self.settings.limits.as_ref().map(|limits| limits.over(server.clone()))
-    }
-}
-
 impl ResolvedSettings {
-    /// Checks the tools of a model. `has_functions` is whether functions are at the root.
-    pub(crate) fn check_tools(&self, model: &Model, has_functions: bool) -> Result<(), String> {
-        let none = BTreeMap::new();
-        let all = self.file.as_ref().map_or(&none, |file| &file.settings.agents);
-        for tool in model.tools() {
-            match &tool {
-                ModelTool::Mcp(name) if all.get(name).is_none_or(|agent| agent.mcp.is_none()) => {
-                    return Err(format!(
-                        "the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`"
-                    ));
-                }
-                ModelTool::Agent(name) => match all.get(name) {
-                    None => return Err(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
-                    // Two agents that call each other would never end.
-                    Some(agent)
-                        if agent.router.is_some()
-                            || agent.model.as_ref().is_some_and(Model::calls_agents) =>
-                    {
-                        return Err(format!("the tool `{tool}` is an agent that calls other agents itself"));
-                    }
-                    Some(_) => {}
-                },
-                ModelTool::Functions if !has_functions => {
-                    return Err("the tool `functions` needs `agent: functions`".to_owned());
-                }
-                ModelTool::Mcp(_) | ModelTool::Functions => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The named agents. Reports all errors. `has_functions` is whether functions are at the root.
-    pub(crate) fn named_agents(
+    /// The named agents. Reports all errors. `find` checks the name of an agent and finds the section that says what it is. `check`
+    /// checks the section, and names it.
+    pub(crate) fn named_agents<S>(
         &self,
-        has_functions: bool,
-    ) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
+        find: impl Fn(&str, &NamedAgent) -> Result<S, ConfigError>,
+        check: impl Fn(&S) -> (&'static str, Result<(), Failure>),
+    ) -> Result<BTreeMap<String, NamedSettings<S>>, Failure> {
         let Some(file) = &self.file else { return Ok(BTreeMap::new()) };
         let (mut checked, mut errors) = (BTreeMap::new(), Vec::new());
         // Wrong names of the server are reported with its own card.
         let schemes = self.card().map(|card| card.presentation().schemes().clone()).unwrap_or_default();
-        let all = &file.settings.agents;
-        for (name, settings) in all {
+        for (name, settings) in &file.settings.agents {
             let path = format!("agents.{name}");
             let error = |at: &str, error: ConfigError| file.error(&format!("{path}{at}"), error);
-            if let Err(text) = AgentName::check_named(name) {
-                errors.push(error("", ConfigError::new(text)));
-                continue;
-            }
-            let section = match settings.section() {
+            let section = match find(name, settings) {
                 Ok(section) => section,
                 Err(wrong) => {
                     errors.push(error("", wrong));
                     continue;
                 }
             };
-            let context = CheckContext { settings: self, named: all, is_root: false, has_functions };
-            let failures = section.check(&context).err().into_iter().flat_map(Failure::each);
-            errors
-                .extend(failures.map(|failure| file.locate(&format!("{path}.{}", section.kind()), failure)));
+            let (section_name, result) = check(&section);
+            let failures = result.err().into_iter().flat_map(Failure::each);
+            errors.extend(failures.map(|failure| file.locate(&format!("{path}.{section_name}"), failure)));
             if let Some(key) = settings.limits.as_ref().and_then(Limits::of_server_only) {
                 let text =
                     format!("`{key}` is a limit of the whole server: set it below `limits` at the top");
@@ -182,8 +102,8 @@ impl ResolvedSettings {
             };
             match self.card_of(&settings.card, &format!("{path}.card"), schemes.clone()) {
                 Ok(card) => {
-                    let (settings, secrets) = (settings.clone(), SecretFiles::read(&section));
-                    checked.insert(name.clone(), CheckedAgent { settings, section, card, secrets, callers });
+                    let settings = settings.clone();
+                    checked.insert(name.clone(), NamedSettings { settings, section, card, callers });
                 }
                 Err(failure) => errors.push(failure),
             }

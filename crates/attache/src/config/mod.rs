@@ -39,9 +39,7 @@ use attache_agents::{AgentFault, AgentSettings};
 pub(crate) use attache_iii::variables::Unread;
 use serde::Deserialize;
 
-#[cfg(test)]
-pub(crate) use self::agents::SecretFiles;
-pub(crate) use self::agents::{CheckedAgent, NamedAgent};
+pub(crate) use self::agents::{NamedAgent, NamedSettings};
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
 use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
@@ -50,7 +48,7 @@ pub(crate) use self::card::{CardOverrides, CardPresentation};
 pub(crate) use self::compat::warnings as iac_code_warnings;
 pub(crate) use self::conversation::{Compat, ConversationSettings};
 use self::deserialize::NodeReader;
-use self::error::ConfigError;
+pub(crate) use self::error::ConfigError;
 pub(crate) use self::log::{LogFormat, STANDARD_OUTPUT};
 pub(crate) use self::model::ModelTool;
 pub(crate) use self::program::CommandLine;
@@ -66,7 +64,7 @@ pub(crate) use self::settings::{
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};
-pub(crate) use self::units::{AgentUrl, FromText, HttpPath, HttpUrl, Time, age};
+pub(crate) use self::units::{AgentUrl, FromText, HttpPath, HttpUrl, Time, age, stores};
 use crate::command::Failure;
 
 /// The key of the list of credentials for other agents.

@@ -314,6 +314,11 @@ impl Described for Filter {
     const EXAMPLE: &'static str = "info";
 }
 
+/// The kinds of stores that the command can open.
+pub(crate) fn stores() -> StoreRegistry {
+    StoreRegistry::built_in()
+}
+
 /// The URL of a store. It is written with its password, because flags are made from the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoreText(StoreUrl);
@@ -323,7 +328,7 @@ impl FromStr for StoreText {
 
     /// Rejects an unknown store here, where its line is known. The error repeats the text, so a text with a password is rejected later.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (url, registry) = (StoreUrl::from(text), StoreRegistry::built_in());
+        let (url, registry) = (StoreUrl::from(text), stores());
         match registry.check(&url) {
             Err(_) if url.to_string() == text => Err(format!("expected {}", registry.forms())),
             Ok(()) | Err(_) => Ok(Self(url)),

@@ -17,14 +17,14 @@ use crate::support::{
     GROUP, Peer, REQUESTS, RESPONSES, Redis, command, has_redis, left, message, range, send, soon, until,
 };
 
-/// What an agent has done, and what lets it go on.
+/// The runs of an agent, and the permits of those that are held.
 #[derive(Default)]
-struct Gate {
+struct HeldRuns {
     runs: Mutex<Vec<String>>,
     permits: Mutex<Option<Arc<Semaphore>>>,
 }
 
-impl Gate {
+impl HeldRuns {
     fn runs(&self) -> Vec<String> {
         self.runs.lock().unwrap().clone()
     }
@@ -44,8 +44,8 @@ impl Gate {
 }
 
 /// An agent that notes each message. One that begins with `held` needs a permit.
-fn gated() -> (impl Agent, Arc<Gate>) {
-    let gate = Arc::new(Gate::default());
+fn gated() -> (impl Agent, Arc<HeldRuns>) {
+    let gate = Arc::new(HeldRuns::default());
     let own = gate.clone();
     let agent = agent_fn(move |turn: Turn| {
         let gate = own.clone();
@@ -238,7 +238,7 @@ async fn refreshed(connection: &mut Connection, id: &str, times: usize) {
 
 /// Adds three requests at once, of which two fit into the memory of a server with [`small`] options. Returns the id of the third one,
 /// when it waits for memory.
-async fn third_that_waits(redis: &Redis, peer: &mut Peer, gate: &Gate) -> String {
+async fn third_that_waits(redis: &Redis, peer: &mut Peer, gate: &HeldRuns) -> String {
     // The server reads several requests at once after it has read some that are small.
     for i in 0..10 {
         peer.ask("small", &send(i, "small"), &[]).await;
@@ -467,12 +467,11 @@ impl attache::server::Forward for Told {
         &'a self,
         request: &'a [u8],
         _: &'a reqwest::header::HeaderMap,
-    ) -> futures::future::BoxFuture<'a, Result<attache::server::ForwardedReply, attache::protocol::Error>>
-    {
+    ) -> futures::future::BoxFuture<'a, Result<attache::server::JsonRpcReply, attache::protocol::Error>> {
         let request: Value = serde_json::from_slice(request).unwrap();
         let response =
             json!({"jsonrpc": "2.0", "id": request["id"], "result": {"called": request["method"]}});
-        Box::pin(async move { Ok(attache::server::ForwardedReply::One(response.to_string().into())) })
+        Box::pin(async move { Ok(attache::server::JsonRpcReply::One(response.to_string().into())) })
     }
 }
 

@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use crate::dialect::push::Webhook;
-use crate::dialect::v0_3::request::{MethodCall, method_call, unsupported};
+use crate::dialect::v0_3::request::{
+    MethodCall, Query, cancel_task, get_task, method_call, subscribe_to_task, unsupported,
+};
 use crate::dialect::write::{Format, Formatted};
 use crate::{
     ContextId, Error, ErrorKind, JsonObject, Message, Operation, Request, SendMessageRequest, TaskId,
@@ -20,14 +22,9 @@ pub fn write(request: &Request) -> Result<MethodCall, Error> {
     match request {
         Request::SendMessage(send) => method_call("tasks/send", &Send::new(send)?),
         Request::SendStreamingMessage(send) => method_call("tasks/sendSubscribe", &Send::new(send)?),
-        Request::GetTask(get) => {
-            method_call("tasks/get", &Query { history_length: get.history_length, ..Query::new(&get.id) })
-        }
-        Request::CancelTask(cancel) => method_call(
-            "tasks/cancel",
-            &Query { metadata: cancel.metadata.as_ref(), ..Query::new(&cancel.id) },
-        ),
-        Request::SubscribeToTask(subscribe) => method_call("tasks/resubscribe", &Query::new(&subscribe.id)),
+        Request::GetTask(get) => get_task(get),
+        Request::CancelTask(cancel) => cancel_task(cancel),
+        Request::SubscribeToTask(subscribe) => subscribe_to_task(subscribe),
         Request::CreateTaskPushNotificationConfig(config) => {
             method_call("tasks/pushNotification/set", &Format::V0_1.json(config))
         }
@@ -88,22 +85,5 @@ impl<'a> Send<'a> {
             history_length: stated.and_then(|it| it.history_length),
             metadata: send.metadata.as_ref(),
         })
-    }
-}
-
-/// A task, and arguments about it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Query<'a> {
-    id: &'a TaskId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    history_length: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a JsonObject>,
-}
-
-impl<'a> Query<'a> {
-    fn new(id: &'a TaskId) -> Self {
-        Self { id, history_length: None, metadata: None }
     }
 }

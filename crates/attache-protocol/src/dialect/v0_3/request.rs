@@ -6,8 +6,8 @@ use crate::dialect::push::Webhook;
 use crate::dialect::states::LowerState;
 use crate::dialect::write::{Empty, Format, Formatted};
 use crate::{
-    ContextId, Error, ErrorKind, Json, JsonObject, ListTasksRequest, Message, Request, SendMessageRequest,
-    TaskId, TaskState,
+    CancelTaskRequest, ContextId, Error, ErrorKind, GetTaskRequest, Json, JsonObject, ListTasksRequest,
+    Message, Request, SendMessageRequest, SubscribeToTaskRequest, TaskId, TaskState,
 };
 
 /// A JSON-RPC request without its envelope.
@@ -34,14 +34,9 @@ pub fn write(request: &Request) -> Result<MethodCall, Error> {
             method_call("message/send", &Send::new(send, Some(blocking))?)
         }
         Request::SendStreamingMessage(send) => method_call("message/stream", &Send::new(send, None)?),
-        Request::GetTask(get) => {
-            method_call("tasks/get", &Query { history_length: get.history_length, ..Query::new(&get.id) })
-        }
-        Request::CancelTask(cancel) => method_call(
-            "tasks/cancel",
-            &Query { metadata: cancel.metadata.as_ref(), ..Query::new(&cancel.id) },
-        ),
-        Request::SubscribeToTask(subscribe) => method_call("tasks/resubscribe", &Query::new(&subscribe.id)),
+        Request::GetTask(get) => get_task(get),
+        Request::CancelTask(cancel) => cancel_task(cancel),
+        Request::SubscribeToTask(subscribe) => subscribe_to_task(subscribe),
         Request::ListTasks(list) => method_call("tasks/list", &List::new(list)?),
         Request::CreateTaskPushNotificationConfig(config) => {
             method_call("tasks/pushNotificationConfig/set", &Format::V0_3.json(config))
@@ -57,6 +52,18 @@ pub fn write(request: &Request) -> Result<MethodCall, Error> {
         }
         Request::GetExtendedAgentCard(_) => method_call("agent/getAuthenticatedExtendedCard", &Empty {}),
     }
+}
+
+pub(in crate::dialect) fn get_task(get: &GetTaskRequest) -> Result<MethodCall, Error> {
+    method_call("tasks/get", &Query { history_length: get.history_length, ..Query::new(&get.id) })
+}
+
+pub(in crate::dialect) fn cancel_task(cancel: &CancelTaskRequest) -> Result<MethodCall, Error> {
+    method_call("tasks/cancel", &Query { metadata: cancel.metadata.as_ref(), ..Query::new(&cancel.id) })
+}
+
+pub(in crate::dialect) fn subscribe_to_task(subscribe: &SubscribeToTaskRequest) -> Result<MethodCall, Error> {
+    method_call("tasks/resubscribe", &Query::new(&subscribe.id))
 }
 
 pub(in crate::dialect) fn method_call<T: Serialize>(
@@ -118,7 +125,7 @@ impl<'a> Send<'a> {
 /// A task, and arguments about it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Query<'a> {
+pub(in crate::dialect) struct Query<'a> {
     id: &'a TaskId,
     #[serde(skip_serializing_if = "Option::is_none")]
     push_notification_config_id: Option<&'a str>,
@@ -129,7 +136,7 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    fn new(id: &'a TaskId) -> Self {
+    pub(in crate::dialect) fn new(id: &'a TaskId) -> Self {
         Self { id, push_notification_config_id: None, history_length: None, metadata: None }
     }
 

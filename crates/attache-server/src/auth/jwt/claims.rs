@@ -16,7 +16,7 @@ type Claims = Map<String, Value>;
 
 /// A caller, and until when its token is valid, in milliseconds.
 #[derive(Debug, PartialEq)]
-pub(super) struct Admitted {
+pub(super) struct AcceptedClaims {
     pub(super) identity: Identity,
     pub(super) until: i64,
 }
@@ -33,7 +33,7 @@ impl JwtIssuer {
     }
 
     /// The caller with these claims at `now`, in milliseconds.
-    pub(super) fn admit(&self, claims: &Claims, now: i64) -> Result<Admitted, Denied> {
+    pub(super) fn accept(&self, claims: &Claims, now: i64) -> Result<AcceptedClaims, Denied> {
         if claims.get("iss").and_then(Value::as_str) != Some(&self.issuer) {
             return wrong("it is of another issuer");
         }
@@ -55,7 +55,7 @@ impl JwtIssuer {
         if let Some(tier) = self.tier_of(claims) {
             identity = identity.tier(tier);
         }
-        Ok(Admitted { identity, until })
+        Ok(AcceptedClaims { identity, until })
     }
 
     fn check_times(&self, claims: &Claims, now: i64) -> Result<i64, Denied> {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn admitted(issuer: &JwtIssuer, change: Value) -> Result<Identity, Denied> {
-        issuer.admit(&claims(change), NOW).map(|admitted| admitted.identity)
+        issuer.accept(&claims(change), NOW).map(|accepted| accepted.identity)
     }
 
     #[test]

@@ -18,7 +18,7 @@ use attache_signing::{BadToken, Token};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use self::claims::Admitted;
+use self::claims::AcceptedClaims;
 use self::fetch::KeyLocation;
 pub use self::issuer::{JwtIssuer, JwtSetupError};
 use self::issuer::{Naming, Source, address};
@@ -161,8 +161,8 @@ impl JwtCallers {
                 return wrong(error.to_string());
             }
         };
-        match issuer.terms.admit(claims, now) {
-            Ok(Admitted { identity, until }) => {
+        match issuer.terms.accept(claims, now) {
+            Ok(AcceptedClaims { identity, until }) => {
                 let good = Good { identity: identity.clone(), until, issuer: number, generation };
                 self.seen.remember(trace, good);
                 Step::Known(identity)

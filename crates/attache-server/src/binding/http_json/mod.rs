@@ -14,7 +14,7 @@ use http::{HeaderMap, Response, StatusCode};
 use self::operation_path::{Matched, OperationPath};
 use crate::dispatch::{
     Completed, Dispatcher, Envelope, EventEncoder, Generation, RequestContext, ServiceParameters,
-    http_error_body, http_error_body_for, to_dialect, write_reply,
+    http_error_body, http_error_body_for, to_dialect,
 };
 use crate::http::body::{self, Body, BodyError};
 use crate::http::response::{
@@ -118,7 +118,7 @@ fn respond(
         let mut out = Vec::with_capacity(1024);
         let media_type = match dialect {
             None => {
-                write_reply(&reply, &mut out);
+                reply.write(&mut out);
                 media_type(headers)
             }
             Some(dialect) => {

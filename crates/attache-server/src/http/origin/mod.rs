@@ -285,7 +285,7 @@ impl RequestFilter {
     /// Where a client is, and the host that it asked for.
     ///
     /// A client is on this machine if it is connected over a Unix socket, or if its address, the host that it names, and the base URL of
-    /// the server say so. A proxy on this machine passes requests of other machines on, over both.
+    /// the server are addresses of this machine. A proxy on this machine passes requests of other machines on, over both.
     pub(crate) fn place<'a>(&self, head: &'a Parts, peer: &Peer) -> ClientLocation<'a> {
         let named = self.named_host(head).and_then(Authority::read);
         let names_loopback = named.is_none_or(|named| named.host.is_loopback());

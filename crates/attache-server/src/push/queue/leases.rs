@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use attache_redis::redis::{RedisError, Value, cmd};
-use attache_redis::{Connection, pending_ids, remove_abandoned};
+use attache_redis::Connection;
+use attache_redis::redis::RedisError;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::{EntryId, PushQueue, Queue};
+use super::{EntryId, Queue};
 
 /// How many pending entries of a process are looked at.
 pub(super) const MAX_PENDING: usize = 10_000;
@@ -31,8 +31,7 @@ pub(super) async fn keep(queue: &Queue) {
             renew(queue, connection).await?;
             if cleaned.elapsed() >= ABANDONED {
                 cleaned = Instant::now();
-                let PushQueue { stream, group, .. } = &queue.options;
-                remove_abandoned(connection, stream, group, &queue.consumer, ABANDONED).await?;
+                queue.consumer().remove_abandoned(connection, ABANDONED).await?;
             }
             Ok::<_, RedisError>(())
         };
@@ -46,32 +45,15 @@ pub(super) async fn keep(queue: &Queue) {
 
 /// Renews the leases of this process, without taking back what another process has taken over.
 async fn renew(queue: &Queue, connection: &mut Connection) -> Result<(), RedisError> {
-    let PushQueue { stream, group, .. } = &queue.options;
     let running: Vec<EntryId> = queue.running.lock().iter().cloned().collect();
     if running.is_empty() {
         return Ok(());
     }
-    let own = own_entries(queue, connection).await?;
+    let own = queue.consumer().own(connection, MAX_PENDING).await?;
+    let own: HashSet<&str> = own.iter().map(|(id, _)| id.as_str()).collect();
     let kept: Vec<_> = running.iter().filter(|id| own.contains(&***id)).collect();
     if kept.is_empty() {
         return Ok(());
     }
-    let mut claim = cmd("XCLAIM");
-    claim.arg(stream).arg(group).arg(&queue.consumer).arg(0);
-    for id in kept {
-        claim.arg(&**id);
-    }
-    claim.arg("JUSTID").exec_async(connection).await
-}
-
-/// The entries that this process has and has not ended.
-pub(super) async fn own_entries(
-    queue: &Queue,
-    connection: &mut Connection,
-) -> Result<HashSet<String>, RedisError> {
-    let PushQueue { stream, group, .. } = &queue.options;
-    let mut pending = cmd("XPENDING");
-    pending.arg(stream).arg(group).arg("-").arg("+").arg(MAX_PENDING).arg(&queue.consumer);
-    let own = pending_ids(pending.query_async::<Value>(connection).await?)?;
-    Ok(own.into_iter().map(|(id, _)| id).collect())
+    queue.consumer().refresh(connection, kept.into_iter().map(|id| &**id)).await
 }

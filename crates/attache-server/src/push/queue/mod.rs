@@ -27,7 +27,7 @@ use std::time::Duration;
 use attache_core::{Service, StoreError};
 use attache_protocol::Json;
 use attache_redis::redis::RedisError;
-use attache_redis::{Connection, Outage, connect};
+use attache_redis::{Connection, Consumer, Outage, connect};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OnceCell};
 use tokio_util::sync::CancellationToken;
@@ -70,6 +70,12 @@ pub(super) struct Queue {
 type EntryId = Arc<str>;
 
 impl Queue {
+    /// This process in the group.
+    fn consumer(&self) -> Consumer<'_> {
+        let PushQueue { stream, group, .. } = &self.options;
+        Consumer { stream, group, name: &self.consumer }
+    }
+
     pub(super) fn new(options: PushQueue) -> Self {
         let draining = CancellationToken::new();
         Self {

@@ -9,7 +9,7 @@ use super::PushQueue;
 use super::job::Job;
 
 /// How long a webhook may have a turn without an attempt, in milliseconds. After that the job with the turn is lost, for example because
-/// somebody has deleted the stream, and the next one gets the turn. It is longer than the longest wait between attempts.
+/// another program has deleted the stream, and the next one gets the turn. It is longer than the longest wait between attempts.
 const TURN_MS: u64 = 3 * 24 * 60 * 60 * 1000;
 
 /// The length of the ids of jobs of this server, with which entries of the list begin.
@@ -76,7 +76,7 @@ end
 return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 ";
 
-/// Puts a job that was given up back, unless somebody else has done so. KEYS: dead, stream. ARGV: entry, job.
+/// Puts a job that was given up back, unless another process has done so. KEYS: dead, stream. ARGV: entry, job.
 const REVIVE: &str = "
 if redis.call('XDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('XADD', KEYS[2], '*', 'job', ARGV[2])

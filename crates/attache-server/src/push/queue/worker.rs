@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_redis::redis::{RedisError, Value, cmd};
-use attache_redis::{
-    Backoff, Connection, Entry, claimed, create_group, entries, is_missing_group, pending_ids,
-};
+use attache_redis::redis::RedisError;
+use attache_redis::{Backoff, Connection, Entry, Whose, is_missing_group};
 use tokio::time::Instant;
 
 use super::deliver::deliver;
 use super::job::{FIELD, Job, seconds};
+use super::leases::MAX_PENDING;
 use super::scripts::{self, End};
-use super::{EntryId, PushQueue, Queue, leases};
+use super::{EntryId, Queue};
 use crate::push::PushDispatcher;
 
 /// How long Redis waits for a job before it says that there is none.
@@ -47,15 +46,6 @@ pub(super) async fn run(dispatcher: &PushDispatcher, queue: &Arc<Queue>) {
     }
 }
 
-/// Which entries are taken that a process has already.
-#[derive(Clone, Copy)]
-enum Source {
-    /// Those of this process.
-    Own,
-    /// Those of all processes whose lease has ended.
-    Expired,
-}
-
 /// Works over one connection.
 async fn work(
     dispatcher: &PushDispatcher,
@@ -63,25 +53,25 @@ async fn work(
     backoff: &mut Backoff,
 ) -> Result<(), RedisError> {
     let mut connection = queue.connect().await?;
-    create_group(&mut connection, &queue.options.stream, &queue.options.group).await?;
+    queue.consumer().create_group(&mut connection).await?;
     queue.reading.ended();
     // Redis may have entries for this process that it never got: the connection broke, or an earlier process had the same name.
-    let (mut source, mut after, mut next_claim) = (Source::Own, None, Instant::now());
+    let (mut whose, mut after, mut next_claim) = (Whose::Own, None, Instant::now());
     loop {
         let count = queue.capacity(dispatcher.0.options.at_once).await;
         let next_retry = promote(dispatcher, queue, &mut connection).await?;
         let found = if next_claim <= Instant::now() {
-            let page = claim(queue, &mut connection, source, after.take(), count).await?;
+            let page = claim(queue, &mut connection, whose, after.take(), count).await?;
             if page.next.is_none() {
                 next_claim = Instant::now() + (queue.options.lease / 2).min(Duration::from_secs(30));
-                source = Source::Expired;
+                whose = Whose::Idle(queue.options.lease);
             }
             after = page.next;
             page.entries
         } else {
             let block = BLOCK.min(next_retry).min(next_claim.saturating_duration_since(Instant::now()));
             let block = if queue.draining.is_cancelled() { Duration::ZERO } else { block };
-            new_entries(queue, &mut connection, count, block).await?
+            queue.consumer().new_entries(&mut connection, count, block).await?
         };
         backoff.reset();
         let is_idle = found.is_empty() && after.is_none();
@@ -111,22 +101,6 @@ async fn promote(
     Ok(wait.unwrap_or(BLOCK))
 }
 
-/// New entries, or none after some time.
-async fn new_entries(
-    queue: &Queue,
-    connection: &mut Connection,
-    count: usize,
-    block: Duration,
-) -> Result<Vec<Entry>, RedisError> {
-    let PushQueue { stream, group, .. } = &queue.options;
-    let mut read = cmd("XREADGROUP");
-    read.arg("GROUP").arg(group).arg(&queue.consumer).arg("COUNT").arg(count);
-    // 0 would mean to wait forever.
-    read.arg("BLOCK").arg(u64::try_from(block.as_millis()).unwrap_or(1).max(1));
-    read.arg("STREAMS").arg(stream).arg(">");
-    entries(read.query_async::<Value>(connection).await?)
-}
-
 /// Entries that were taken over.
 struct Page {
     entries: Vec<Entry>,
@@ -138,43 +112,23 @@ struct Page {
 async fn claim(
     queue: &Queue,
     connection: &mut Connection,
-    source: Source,
+    whose: Whose,
     after: Option<String>,
     count: usize,
 ) -> Result<Page, RedisError> {
-    let PushQueue { stream, group, lease, .. } = &queue.options;
-    let idle = match source {
-        Source::Own => Duration::ZERO,
-        Source::Expired => *lease,
-    };
-    let idle = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-    let mut pending = cmd("XPENDING");
-    pending.arg(stream).arg(group).arg("IDLE").arg(idle);
-    pending.arg(after.map_or_else(|| "-".to_owned(), |after| format!("({after}"))).arg("+").arg(count);
-    match source {
-        Source::Own => {
-            pending.arg(&queue.consumer);
-        }
-        Source::Expired => {}
-    }
-    let found = pending_ids(pending.query_async::<Value>(connection).await?)?;
-    let next = (found.len() == count).then(|| found.last().map(|(id, _)| id.clone())).flatten();
+    let (found, next) = queue.consumer().pending(connection, whose, after, count).await?;
     // After an outage that was longer than the lease, those that this process works on are among them.
     let wanted: Vec<_> =
         found.into_iter().filter(|(id, _)| !queue.running.lock().contains(id.as_str())).collect();
     if wanted.is_empty() {
         return Ok(Page { entries: Vec::new(), next });
     }
-    let mut claim = cmd("XCLAIM");
-    claim.arg(stream).arg(group).arg(&queue.consumer).arg(idle);
-    for (id, _) in &wanted {
-        claim.arg(id);
-    }
-    let entries = claimed(claim.query_async(connection).await?)?;
-    match source {
-        Source::Own => {}
-        Source::Expired if entries.is_empty() => {}
-        Source::Expired => {
+    let ids = wanted.iter().map(|(id, _)| id.as_str());
+    let entries = queue.consumer().claim(connection, whose, ids).await?;
+    match whose {
+        Whose::Own => {}
+        Whose::Idle(_) if entries.is_empty() => {}
+        Whose::Idle(_) => {
             tracing::info!(
                 jobs = entries.len(),
                 "took over push jobs of a process that does not finish them"
@@ -186,13 +140,10 @@ async fn claim(
 
 /// Removes this process from the group, unless there is something for others to take over: with it, Redis would forget its entries.
 async fn leave(queue: &Queue, connection: &mut Connection) -> Result<(), RedisError> {
-    if !leases::own_entries(queue, connection).await?.is_empty() {
-        return Ok(());
+    match queue.consumer().own(connection, MAX_PENDING).await?.is_empty() {
+        true => queue.consumer().leave(connection).await,
+        false => Ok(()),
     }
-    let PushQueue { stream, group, .. } = &queue.options;
-    let mut remove = cmd("XGROUP");
-    remove.arg("DELCONSUMER").arg(stream).arg(group).arg(&queue.consumer);
-    remove.query_async::<()>(connection).await
 }
 
 impl Queue {

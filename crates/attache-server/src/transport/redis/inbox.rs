@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use attache_redis::redis::{RedisError, Value, cmd};
-use attache_redis::{Backoff, Connection, claimed, pending_ids};
+use attache_redis::redis::{RedisError, cmd};
+use attache_redis::{Backoff, Connection};
 
+use super::Shared;
 use super::answer::Slot;
 use super::members::{MemberId, Members, parse_left};
 use super::reader::{Registered, kib};
-use super::{RedisStreams, Shared};
 
 /// How long Redis waits for a request before it says that there is none, in seconds.
 const BLOCK: u64 = 2;
@@ -76,24 +76,10 @@ async fn take(
     (place, visited): (tokio::sync::OwnedSemaphorePermit, Vec<MemberId>),
 ) -> Result<bool, RedisError> {
     let Some(registered) = Registered::new(shared, id.into()) else { return Ok(true) };
-    let RedisStreams { request_stream, group, .. } = &shared.options;
-    let mut pending = cmd("XPENDING");
-    pending.arg(request_stream).arg(group).arg(id).arg(id).arg(1);
-    let found = pending_ids(pending.query_async::<Value>(connection).await?)?;
-    // Without one, it has been answered since.
-    let Some((_, deliveries)) = found.first() else { return Ok(true) };
-    let mut claim = cmd("XCLAIM");
-    claim.arg(request_stream).arg(group).arg(&shared.consumer).arg(0).arg(id);
-    // It is the same delivery.
-    claim.arg("RETRYCOUNT").arg(*deliveries);
-    let found = claimed(claim.query_async(connection).await?)?;
-    let Some(fields) = found.into_iter().next().and_then(|entry| {
-        let size = kib(entry.size());
-        entry.fields.map(|fields| (size, fields))
-    }) else {
-        return Ok(true);
-    };
-    let (size, fields) = fields;
+    // Without it, the request has been answered since.
+    let Some(entry) = shared.consumer().take_delivery(connection, id).await? else { return Ok(true) };
+    let size = kib(entry.size());
+    let Some(fields) = entry.fields else { return Ok(true) };
     let size = u32::try_from(size.min(shared.memory_size)).unwrap_or(u32::MAX);
     let memory = tokio::select! {
         memory = shared.memory.clone().acquire_many_owned(size) => memory,

@@ -31,9 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::Quota;
-use attache_redis::redis::{RedisError, Value, cmd};
-use attache_redis::{Connection, Outage, connect, pending_ids};
-use http::HeaderMap;
+use attache_redis::redis::RedisError;
+use attache_redis::{Connection, Consumer, Outage, connect};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -44,7 +43,7 @@ use self::members::Members;
 pub use self::options::RedisStreams;
 pub use self::request::{ParsedEntry, parse_entry};
 use self::writer::Writer;
-use super::exchange::{Channel, EstablishedCaller};
+use super::exchange::Channel;
 use crate::limits::Origin;
 use crate::{HttpService, Peer};
 
@@ -103,6 +102,11 @@ enum Progress {
 }
 
 impl Shared {
+    /// This process in the group.
+    fn consumer(&self) -> Consumer<'_> {
+        self.options.consumer_named(&self.consumer)
+    }
+
     async fn connect(&self) -> Result<Connection, RedisError> {
         connect(&self.options.url, CONNECT, ANSWER, None).await
     }
@@ -125,7 +129,9 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
         return Err(refused(flaw));
     }
     let mut connection = connect(&options.url, CONNECT, ANSWER, None).await.map_err(io::Error::other)?;
-    reader::create_group(&mut connection, &options).await.map_err(io::Error::other)?;
+    let name = options.consumer_name();
+    let consumer = options.consumer_named(&name);
+    consumer.create_group(&mut connection).await.map_err(io::Error::other)?;
     let members = match http.options().forwarder {
         None => Some(Members::join(&options, http.dispatcher().service().store()).await?),
         Some(_) => None,
@@ -136,21 +142,13 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     let memory = Arc::new(Semaphore::new(memory_size));
     let (writer, jobs) = writer::channel(memory.clone());
     let is_local = options.is_for_this_machine();
-    let channel = Channel {
-        http,
-        binding: BINDING,
-        peer: Peer::default(),
-        origin: if is_local { Origin::Local } else { Origin::Others },
-        headers: HeaderMap::new(),
-        query: None,
-        caller: EstablishedCaller::Outer(Default::default()),
-        is_local,
-    };
+    let origin = if is_local { Origin::Local } else { Origin::Others };
+    let channel = Channel { origin, is_local, ..Channel::local(http, BINDING, Peer::default()) };
     let reserved = options.in_flight.div_ceil(RESERVED_SHARE);
     let shared = Arc::new(Shared {
         prefix: options.prefix(),
         dead: options.dead(),
-        consumer: options.consumer_name(),
+        consumer: name,
         max_entry,
         channel,
         writer,
@@ -236,24 +234,13 @@ impl Shared {
         {
             tracing::debug!(%error, "the other servers of the group could not be told that this one stops");
         }
-        let RedisStreams { request_stream, group, claim_after, .. } = &self.options;
-        let mut connection = self.connect().await?;
-        let mut pending = cmd("XPENDING");
-        pending.arg(request_stream).arg(group).arg("-").arg("+").arg(MAX_PENDING).arg(&self.consumer);
-        let ids = pending_ids(pending.query_async::<Value>(&mut connection).await?)?;
-        if ids.is_empty() {
-            let mut remove = cmd("XGROUP");
-            remove.arg("DELCONSUMER").arg(request_stream).arg(group).arg(&self.consumer);
-            return remove.query_async(&mut connection).await;
+        let (mut connection, consumer) = (self.connect().await?, self.consumer());
+        let own = consumer.own(&mut connection, MAX_PENDING).await?;
+        if own.is_empty() {
+            return consumer.leave(&mut connection).await;
         }
-        let mut claim = cmd("XCLAIM");
-        claim.arg(request_stream).arg(group).arg(&self.consumer).arg(0);
-        for (id, _) in &ids {
-            claim.arg(id);
-        }
-        let idle = u64::try_from(claim_after.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        claim.arg("IDLE").arg(idle).arg("RETRYCOUNT").arg(0).arg("JUSTID");
-        claim.exec_async(&mut connection).await
+        let ids = own.iter().map(|(id, _)| id.as_str());
+        consumer.give_back(&mut connection, self.options.claim_after, ids).await
     }
 }
 

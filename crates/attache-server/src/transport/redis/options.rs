@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{AgentInterface, binding};
-use attache_redis::{InvalidUrl, RedisUrl, ServerAddress, StreamsAddress};
+use attache_redis::{Consumer, InvalidUrl, RedisUrl, ServerAddress, StreamsAddress};
 
 /// Answers requests that arrive as entries of a Redis stream, in addition to HTTP. See [`Server::redis`](crate::Server::redis).
 ///
@@ -138,6 +138,11 @@ impl RedisStreams {
     /// What the names begin with under which Redis has which process has what.
     pub(super) fn members_prefix(&self) -> String {
         format!("{}:{}", self.request_stream, self.group)
+    }
+
+    /// The process with this name in the group.
+    pub(super) fn consumer_named<'a>(&'a self, name: &'a str) -> Consumer<'a> {
+        Consumer { stream: &self.request_stream, group: &self.group, name }
     }
 
     /// A name that no other process has.

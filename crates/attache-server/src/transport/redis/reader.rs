@@ -4,14 +4,14 @@ use std::collections::{HashSet, hash_map};
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_redis::redis::{RedisError, Value, cmd};
-use attache_redis::{Backoff, Connection, Entry, claimed, entries, is_missing_group, pending_ids};
+use attache_redis::redis::RedisError;
+use attache_redis::{Backoff, Connection, Entry, Whose, is_missing_group};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::answer::{self, Slot};
 use super::members::MemberId;
-use super::{EntryId, MAX_PENDING, Progress, RedisStreams, Shared};
+use super::{EntryId, MAX_PENDING, Progress, Shared};
 
 /// How long Redis waits for a request before it says that there is none.
 const BLOCK: Duration = Duration::from_secs(2);
@@ -22,19 +22,6 @@ const MAX_READ: usize = 16;
 
 /// A process that has not asked for requests for this long, and works on none, is removed from the group.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
-
-/// Makes the group and its stream, if there are none. Requests that were added before the group was made are answered too.
-pub(super) async fn create_group(
-    connection: &mut Connection,
-    options: &RedisStreams,
-) -> Result<(), RedisError> {
-    let mut create = cmd("XGROUP");
-    create.arg("CREATE").arg(&options.request_stream).arg(&options.group).arg("0-0").arg("MKSTREAM");
-    match create.exec_async(connection).await {
-        Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
-        created => created,
-    }
-}
 
 /// Reads requests until the server stops. Connects again whenever that is necessary.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -63,7 +50,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 /// Reads requests over one connection until the server stops or the connection fails.
 async fn read(shared: &Arc<Shared>, backoff: &mut Backoff) -> Result<(), RedisError> {
     let mut connection = shared.connect().await?;
-    create_group(&mut connection, &shared.options).await?;
+    shared.consumer().create_group(&mut connection).await?;
     shared.reading.ended();
     let mut reader = Reader { shared, connection, expected: kib(shared.max_entry) };
     if !reader.recover().await? {
@@ -74,7 +61,7 @@ async fn read(shared: &Arc<Shared>, backoff: &mut Backoff) -> Result<(), RedisEr
         let Some(permits) = reader.capacity().await else { return Ok(()) };
         let count = permits.num_permits();
         let found = if next_claim <= Instant::now() {
-            let page = reader.claim(Source::Idle, after.take(), count).await?;
+            let page = reader.claim(Whose::Idle(shared.options.claim_after), after.take(), count).await?;
             if page.next.is_none() {
                 next_claim = Instant::now() + (shared.options.claim_after / 2).min(Duration::from_secs(30));
             }
@@ -97,15 +84,6 @@ async fn read(shared: &Arc<Shared>, backoff: &mut Backoff) -> Result<(), RedisEr
 /// The KiB that so many bytes occupy.
 pub(super) fn kib(bytes: usize) -> usize {
     bytes / 1024 + 1
-}
-
-/// Which delivered requests are taken.
-#[derive(Clone, Copy)]
-enum Source {
-    /// Those of this process.
-    Own,
-    /// Those of all processes that nothing was done about for a time.
-    Idle,
 }
 
 /// Delivered requests that this process takes.
@@ -151,17 +129,10 @@ impl Reader<'_> {
 
     /// New requests, or none after some time. `None` if the server stops.
     async fn new_entries(&mut self, count: usize, block: Duration) -> Result<Option<Vec<Entry>>, RedisError> {
-        let RedisStreams { request_stream, group, .. } = &self.shared.options;
-        let mut read = cmd("XREADGROUP");
-        read.arg("GROUP").arg(group).arg(&self.shared.consumer).arg("COUNT").arg(count);
-        // 0 would mean to wait forever.
-        read.arg("BLOCK").arg(block.as_millis().max(1) as u64);
-        read.arg("STREAMS").arg(request_stream).arg(">");
-        let reply = tokio::select! {
-            reply = read.query_async::<Value>(&mut self.connection) => reply?,
-            () = self.shared.stop.cancelled() => return Ok(None),
-        };
-        entries(reply).map(Some)
+        tokio::select! {
+            found = self.shared.consumer().new_entries(&mut self.connection, count, block) => found.map(Some),
+            () = self.shared.stop.cancelled() => Ok(None),
+        }
     }
 
     /// Processes the requests that Redis has delivered to this process, but that it does not work on: the connection broke on the way, or
@@ -170,7 +141,7 @@ impl Reader<'_> {
         let mut after = None;
         loop {
             let Some(permits) = self.capacity().await else { return Ok(false) };
-            let page = self.claim(Source::Own, after, permits.num_permits()).await?;
+            let page = self.claim(Whose::Own, after, permits.num_permits()).await?;
             if !self.take(page.entries, permits).await? {
                 return Ok(false);
             }
@@ -182,53 +153,29 @@ impl Reader<'_> {
     }
 
     /// Takes delivered requests that nothing works on, at most `count`, with ids after this one. Refuses those that were delivered too often.
-    async fn claim(
-        &mut self,
-        source: Source,
-        after: Option<String>,
-        count: usize,
-    ) -> Result<Page, RedisError> {
+    async fn claim(&mut self, whose: Whose, after: Option<String>, count: usize) -> Result<Page, RedisError> {
         let shared = self.shared;
-        let RedisStreams { request_stream, group, claim_after, max_deliveries, .. } = &shared.options;
-        let idle = match source {
-            Source::Own => Duration::ZERO,
-            Source::Idle => *claim_after,
-        };
-        let idle = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let consumer = shared.consumer();
         // Their payloads are not read before it is certain that they are wanted.
-        let mut pending = cmd("XPENDING");
-        pending.arg(request_stream).arg(group).arg("IDLE").arg(idle);
-        pending.arg(after.map_or_else(|| "-".to_owned(), |after| format!("({after}"))).arg("+").arg(count);
-        match source {
-            Source::Own => {
-                pending.arg(&shared.consumer);
-            }
-            Source::Idle => {}
-        }
-        let found = pending_ids(pending.query_async::<Value>(&mut self.connection).await?)?;
-        let next = (found.len() == count).then(|| found.last().map(|(id, _)| id.clone())).flatten();
+        let (found, next) = consumer.pending(&mut self.connection, whose, after, count).await?;
         // After an outage that was longer than `claim_after`, those that this process works on are among them.
         let is_free = |id: &str| !shared.running.lock().contains_key(id);
         let (refused, wanted): (Vec<_>, Vec<_>) = found
             .into_iter()
             .filter(|(id, _)| is_free(id))
-            .partition(|(_, deliveries)| deliveries >= max_deliveries);
+            .partition(|(_, deliveries)| *deliveries >= shared.options.max_deliveries);
         for (id, deliveries) in refused {
-            self.refuse(id, deliveries, idle).await?;
+            self.refuse(id, deliveries, whose).await?;
         }
         let mut page = Page { entries: Vec::new(), next };
         if wanted.is_empty() {
             return Ok(page);
         }
-        let mut claim = cmd("XCLAIM");
-        claim.arg(request_stream).arg(group).arg(&shared.consumer).arg(idle);
-        for (id, _) in &wanted {
-            claim.arg(id);
-        }
-        page.entries = claimed(claim.query_async(&mut self.connection).await?)?;
-        match source {
-            Source::Own => {}
-            Source::Idle => {
+        let ids = wanted.iter().map(|(id, _)| id.as_str());
+        page.entries = consumer.claim(&mut self.connection, whose, ids).await?;
+        match whose {
+            Whose::Own => {}
+            Whose::Idle(_) => {
                 for entry in &page.entries {
                     let earlier = wanted.iter().find(|(id, _)| *id == entry.id);
                     let deliveries = earlier.map_or(0, |(_, deliveries)| *deliveries) + 1;
@@ -245,18 +192,15 @@ impl Reader<'_> {
 
     /// Refuses a request that was delivered too often. The first process that does so reads the request, to tell its client. If that ended
     /// the process as well, the next one refuses the request without reading it.
-    async fn refuse(&mut self, id: String, deliveries: u64, idle: u64) -> Result<(), RedisError> {
-        let RedisStreams { request_stream, group, max_deliveries, .. } = &self.shared.options;
+    async fn refuse(&mut self, id: String, deliveries: u64, whose: Whose) -> Result<(), RedisError> {
+        let consumer = self.shared.consumer();
         // In the list meanwhile, so that its claim is refreshed.
         let Some(registered) = Registered::new(self.shared, id.as_str().into()) else { return Ok(()) };
         let reason = format!("the request was delivered {deliveries} times and never answered");
-        let mut claim = cmd("XCLAIM");
-        claim.arg(request_stream).arg(group).arg(&self.shared.consumer).arg(idle).arg(&id);
-        let fields = if deliveries > *max_deliveries {
-            let ids: Vec<String> = claim.arg("JUSTID").query_async(&mut self.connection).await?;
-            (!ids.is_empty()).then(Vec::new)
+        let fields = if deliveries > self.shared.options.max_deliveries {
+            consumer.claim_id(&mut self.connection, whose, &id).await?.then(Vec::new)
         } else {
-            let found = claimed(claim.query_async(&mut self.connection).await?)?;
+            let found = consumer.claim(&mut self.connection, whose, [&*id]).await?;
             found.into_iter().next().map(|entry| entry.fields.unwrap_or_default())
         };
         // Without fields, another process was faster.
@@ -311,11 +255,7 @@ impl Reader<'_> {
         if registered.is_lost() {
             return Ok(false);
         }
-        let RedisStreams { request_stream, group, .. } = &self.shared.options;
-        let mut pending = cmd("XPENDING");
-        pending.arg(request_stream).arg(group).arg(&*registered.id).arg(&*registered.id).arg(1);
-        pending.arg(&self.shared.consumer);
-        Ok(!pending_ids(pending.query_async::<Value>(&mut self.connection).await?)?.is_empty())
+        self.shared.consumer().owns(&mut self.connection, &registered.id).await
     }
 }
 
@@ -379,7 +319,7 @@ pub(super) async fn keep_claims(shared: Arc<Shared>) {
             refresh(&shared, connection).await?;
             if cleaned.elapsed() >= ABANDONED {
                 cleaned = Instant::now();
-                remove_abandoned(&shared, connection).await?;
+                shared.consumer().remove_abandoned(connection, ABANDONED).await?;
             }
             Ok::<_, RedisError>(())
         };
@@ -393,14 +333,11 @@ pub(super) async fn keep_claims(shared: Arc<Shared>) {
 
 /// Refreshes the claims of this process. What another process has taken over meanwhile is not continued here.
 async fn refresh(shared: &Arc<Shared>, connection: &mut Connection) -> Result<(), RedisError> {
-    let RedisStreams { request_stream, group, .. } = &shared.options;
     let running: Vec<EntryId> = shared.running.lock().keys().cloned().collect();
     if running.is_empty() {
         return Ok(());
     }
-    let mut pending = cmd("XPENDING");
-    pending.arg(request_stream).arg(group).arg("-").arg("+").arg(MAX_PENDING).arg(&shared.consumer);
-    let own = pending_ids(pending.query_async(connection).await?)?;
+    let own = shared.consumer().own(connection, MAX_PENDING).await?;
     let own: HashSet<&str> = own.iter().map(|(id, _)| id.as_str()).collect();
     let (kept, lost): (Vec<_>, Vec<_>) = running.iter().partition(|id| own.contains(&***id));
     for id in lost {
@@ -416,33 +353,5 @@ async fn refresh(shared: &Arc<Shared>, connection: &mut Connection) -> Result<()
     if kept.is_empty() {
         return Ok(());
     }
-    let mut claim = cmd("XCLAIM");
-    claim.arg(request_stream).arg(group).arg(&shared.consumer).arg(0);
-    for id in kept {
-        claim.arg(&**id);
-    }
-    claim.arg("JUSTID");
-    claim.exec_async(connection).await
-}
-
-/// Removes processes from the group that are gone and have nothing to take over.
-async fn remove_abandoned(shared: &Arc<Shared>, connection: &mut Connection) -> Result<(), RedisError> {
-    let RedisStreams { request_stream, group, .. } = &shared.options;
-    let mut list = cmd("XINFO");
-    list.arg("CONSUMERS").arg(request_stream).arg(group);
-    let consumers: Vec<std::collections::HashMap<String, Value>> = list.query_async(connection).await?;
-    for consumer in consumers {
-        let number = |name| match consumer.get(name) {
-            Some(Value::Int(number)) => u64::try_from(*number).ok(),
-            Some(_) | None => None,
-        };
-        let Some(Value::BulkString(name)) = consumer.get("name") else { continue };
-        let is_gone = number("idle").is_some_and(|idle| u128::from(idle) > ABANDONED.as_millis());
-        if is_gone && number("pending") == Some(0) && *name != shared.consumer.as_bytes() {
-            let mut remove = cmd("XGROUP");
-            remove.arg("DELCONSUMER").arg(request_stream).arg(group).arg(name);
-            remove.exec_async(connection).await?;
-        }
-    }
-    Ok(())
+    shared.consumer().refresh(connection, kept.into_iter().map(|id| &**id)).await
 }

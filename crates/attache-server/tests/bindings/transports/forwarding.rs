@@ -2,7 +2,7 @@
 
 use attache_core::BoxFuture;
 use attache_protocol::Error;
-use attache_server::{Forward, ForwardedFrame, ForwardedReply};
+use attache_server::{Forward, JsonRpcFrame, JsonRpcReply};
 use futures::StreamExt;
 use futures::stream;
 use http::HeaderMap;
@@ -20,7 +20,7 @@ impl Forward for Endless {
         &'a self,
         request: &'a [u8],
         _: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<ForwardedReply, Error>> {
+    ) -> BoxFuture<'a, Result<JsonRpcReply, Error>> {
         let request: Value = serde_json::from_slice(request).unwrap();
         // The members are in another order than those of this server.
         let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": {}}).to_string();
@@ -30,14 +30,14 @@ impl Forward for Endless {
                 Some("SendStreamingMessage") if is_refused => {
                     let error = json!({"code": -32000, "message": "no"});
                     let refused = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
-                    ForwardedReply::One(refused.to_string().into())
+                    JsonRpcReply::One(refused.to_string().into())
                 }
                 Some("SendStreamingMessage") => {
                     let event = Some("7".to_owned());
-                    let first = Ok(ForwardedFrame { json: response.into(), event, is_error: false });
-                    ForwardedReply::Stream(stream::iter([first]).chain(stream::pending()).boxed())
+                    let first = Ok(JsonRpcFrame { json: response.into(), event, is_error: false });
+                    JsonRpcReply::Stream(stream::iter([first]).chain(stream::pending()).boxed())
                 }
-                _ => ForwardedReply::One(response.into()),
+                _ => JsonRpcReply::One(response.into()),
             })
         })
     }

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
+use attache::core::state_name;
 use attache::protocol::json::pretty;
 use attache::protocol::{Artifact, Content, Message, Part, TaskState};
 use serde::Serialize;
@@ -107,18 +108,8 @@ fn part(part: &Part) -> String {
 }
 
 /// A state in words.
-pub(crate) const fn state(state: TaskState) -> &'static str {
-    match state {
-        TaskState::Unspecified => "unknown",
-        TaskState::Submitted => "submitted",
-        TaskState::Working => "working",
-        TaskState::Completed => "completed",
-        TaskState::Failed => "failed",
-        TaskState::Canceled => "canceled",
-        TaskState::InputRequired => "input-required",
-        TaskState::Rejected => "rejected",
-        TaskState::AuthRequired => "auth-required",
-    }
+pub(crate) fn state(state: TaskState) -> &'static str {
+    if state == TaskState::Unspecified { "unknown" } else { state_name(state) }
 }
 
 /// A state in its colour: green for completed, red for failed, yellow for waiting.

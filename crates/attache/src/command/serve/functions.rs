@@ -104,11 +104,10 @@ impl FunctionArgs {
         tokens: Tokens,
         agents: AddressBook,
     ) -> Result<Started, Failure> {
-        let options = EngineOptions {
-            listen: self.engine.engine_listen.clone(),
-            token: tokens.engine,
-            ..EngineOptions::default()
-        };
+        let options = EngineOptions::default().with(|options| {
+            options.listen = self.engine.engine_listen.clone();
+            options.token = tokens.engine;
+        });
         let credentials = AgentCredentials::new(agents, AGENTS);
         let delegation = match self.demo.demo && is_here(&server.listen) {
             // So that a newcomer can try delegation on one machine.
@@ -134,7 +133,10 @@ impl FunctionArgs {
             };
             Failure::new(error).hint(hint)
         })?;
-        let remote = RemoteOptions { own_url: Some(own_url), credentials, ..RemoteOptions::default() };
+        let remote = RemoteOptions::default().with(|options| {
+            options.own_url = Some(own_url);
+            options.credentials = credentials;
+        });
         let imports = import(engine.clone(), self.engine.connect.clone(), remote);
         let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
         Ok(Started { engine, listening, gateway, delegation, api_token: tokens.api })
@@ -223,7 +225,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         delegation.set_own_agent(gateway, public);
         delegation.restore_own_card().await;
         _offers =
-            delegation.register_functions(&engine, listening.http_service().for_caller(Identity::default()));
+            delegation.register_functions(&engine, listening.http_service().in_process(Identity::default()));
         let _ = api.set(Api::new(delegation, access));
     }
     let engine_url = format!("ws://{}", workers.address());

@@ -38,18 +38,18 @@ pub(crate) use self::agents::AgentName;
 use self::announcement::Announcement;
 use self::artifacts::TemporaryPlace;
 use self::functions::{FunctionArgs, Tokens};
-pub(crate) use self::kinds::{AgentSection, CheckContext, MODEL_KEY_VARIABLE, sections};
-use self::kinds::{BuildContext, KINDS, TurnTimes};
+pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
+use self::kinds::{AgentSection, BuildContext, CheckContext, CheckedAgent, KINDS, TurnTimes, named_agents};
 use self::named::{RootAgent, RunningAgents};
 use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
 use self::tools::ToolSources;
 use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
-    self, AccessArgs, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs, CardOverrides,
-    CheckedAgent, Compat, CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs, KeepArgs,
-    LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, RedisArgs,
-    RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs, CardOverrides, Compat,
+    CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs,
+    McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, RedisArgs, RemoteArgs,
+    ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -318,24 +318,15 @@ impl Serve {
             true => sound(self.push_queue(), failures),
             false => None,
         };
-        let is_known = is_sound(&[
-            "agent",
-            "functions",
-            "engine",
-            "delegation",
-            "program",
-            "model",
-            "acp",
-            "mcp",
-            "remote",
-            "router",
-        ]);
+        let sections = ["agent", "functions", "engine", "delegation"].into_iter();
+        let sections: Vec<_> = sections.chain(KINDS.iter().map(|kind| kind.name)).collect();
+        let is_known = is_sound(&sections);
         let root = match is_known {
             true => sound(self.check_root(known), failures),
             false => None,
         };
         let has_functions = self.agent().is_ok_and(|name| name == AgentName::Functions);
-        let named = sound(self.settings.named_agents(has_functions), failures).map(|mut named| {
+        let named = sound(named_agents(&self.settings, has_functions), failures).map(|mut named| {
             let CardArgs { card_grpc, card_transports } = self.card;
             named.values_mut().for_each(|agent| agent.card.follow_server(card_grpc, card_transports));
             named
@@ -421,14 +412,9 @@ impl Serve {
         }
         let default = config::Settings::default();
         let file = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
-        let place = CheckContext {
-            settings: &self.settings,
-            named: &file.agents,
-            is_root: true,
-            has_functions: false,
-        };
+        let place = CheckContext { named: &file.agents, is_root: true, has_functions: false };
         let section = match &name {
-            AgentName::Kind(kind) => Some((kind.at_root)(self, file)?),
+            AgentName::Kind(kind) => Some(kind.at_root(self, file)?),
             AgentName::Named(name) if !file.agents.contains_key(name) => {
                 return Err(self.settings.locate("agent", place.no_agent(name)));
             }

@@ -16,10 +16,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::agents::AgentName;
 use super::kinds::{
-    AgentSection, BuildContext, BuildRequest, BuiltAgent, CheckContext, OnFailure, TurnTimes,
+    AgentSection, BuildContext, BuildRequest, BuiltAgent, CheckContext, CheckedAgent, OnFailure, TurnTimes,
 };
 use crate::command::Failure;
-use crate::config::{Callers, CardOverrides, CardPresentation, CheckedAgent, ResolvedSettings};
+use crate::config::{Callers, CardOverrides, CardPresentation, ResolvedSettings};
 
 /// The agents that are not functions, as they run.
 pub(super) struct RunningAgents {
@@ -342,7 +342,7 @@ impl RunningAgents {
             return Ok(());
         }
         let named = &file.settings.agents;
-        let checked = now.check(&CheckContext { settings: next, named, is_root: true, has_functions: false });
+        let checked = now.check(&CheckContext { named, is_root: true, has_functions: false });
         checked.map_err(|failure| {
             failure.hint("the agent at the root changes at a restart only, and goes on with these settings")
         })
@@ -487,9 +487,8 @@ fn in_agent(name: &str, failure: Failure) -> Failure {
 mod tests {
     use attache::core::Echo;
 
-    use super::super::kinds::sections;
+    use super::super::kinds::{SecretFiles, sections};
     use super::*;
-    use crate::config::SecretFiles;
 
     fn checked(settings: &str) -> CheckedAgent {
         let settings: crate::config::NamedAgent = serde_json::from_str(settings).unwrap();

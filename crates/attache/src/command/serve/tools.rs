@@ -5,32 +5,26 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use attache::core::{Identity, TraceParent};
+use attache::core::{Identity, Reply, StreamItem};
 use attache::prelude::*;
-use attache::protocol::{AgentCard, Message, Part, SendMessageResponse, StreamResponse, Task, TaskId};
-use attache::server::{HttpService, HttpServiceFor};
+use attache::protocol::{
+    AgentCard, CancelTaskRequest, GetTaskRequest, Message, Part, Request, SendMessageConfiguration,
+    SendMessageRequest, SubscribeToTaskRequest, Task, TaskId,
+};
+use attache::server::{HttpService, InProcessCaller, InProcessReply};
 use attache_agents::mcp::Mcp;
 use attache_agents::model::{Model, Tool};
 use attache_iii::{Gateway, SCHEMAS_EXTENSION};
-use axum::body::{Body, to_bytes};
-use axum::http::{Request, Response};
+use axum::http::{HeaderName, HeaderValue};
 use futures::StreamExt;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
-use tower_service::Service as _;
 
 use crate::config::ModelTool;
 
 /// The longest name of a tool that endpoints accept.
 const MAX_NAME: usize = 64;
-
-/// The largest response of another agent, in bytes. The model gets a part of it only.
-const MAX_RESPONSE: usize = 16 * 1024 * 1024;
-
-/// The longest line of the events of another agent, in bytes. Longer ones are not read.
-const MAX_LINE: usize = 1024 * 1024;
 
 /// How long to wait before a task is read again whose events cannot be read.
 const POLL: Duration = Duration::from_secs(1);
@@ -65,7 +59,7 @@ impl ToolSources {
     fn agent(&self, name: &str, turn: &Turn) -> Option<Tool> {
         let server = self.server.get()?;
         let card = server.agents()?.card(name)?;
-        let peer = Peer::new(server, turn, &format!("/agents/{name}/a2a"));
+        let peer = Peer::new(server, turn, Some(name));
         let schema = json!({
             "type": "object",
             "properties": {
@@ -97,7 +91,7 @@ impl ToolSources {
             let name = tool_name(&skill.id, &names);
             names.push(name.clone());
             let schema = schemas.get(&skill.id).cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let peer = Peer::new(server, turn, "/a2a");
+            let peer = Peer::new(server, turn, None);
             let function = skill.id.clone();
             tools.push(Tool::new(name, &skill.description, schema, move |payload| {
                 let (peer, call) = (peer.clone(), json!({"function_id": function, "payload": payload}));
@@ -153,42 +147,22 @@ fn request_schemas(card: &AgentCard) -> Map<String, Value> {
     all.into_iter().filter_map(|(id, schemas)| Some((id, schemas.request?))).collect()
 }
 
-/// An agent of this server, called by one caller within this process. Cheap to clone.
+/// An agent of this server, called for the caller of a turn.
 #[derive(Clone)]
-struct Peer {
-    caller: HttpServiceFor,
-    path: Arc<str>,
-    /// The trace that the call belongs to.
-    trace_parent: Option<TraceParent>,
-}
-
-/// The response to a JSON-RPC request.
-#[derive(Deserialize)]
-struct RpcResponse<T> {
-    result: Option<T>,
-    error: Option<RpcError>,
-}
-
-#[derive(Deserialize)]
-struct RpcError {
-    message: String,
-}
-
-impl<T> RpcResponse<T> {
-    fn into_result(self) -> Result<T, String> {
-        match (self.result, self.error) {
-            (Some(result), _) => Ok(result),
-            (None, Some(RpcError { message })) => Err(message),
-            (None, None) => Err("the agent gave no valid answer".to_owned()),
-        }
-    }
-}
+struct Peer(InProcessCaller);
 
 impl Peer {
-    /// An agent at this path, called for the caller of a turn.
-    fn new(server: &HttpService, turn: &Turn, path: &str) -> Self {
-        let caller = server.for_caller(identity(turn));
-        Self { caller, path: path.into(), trace_parent: turn.trace_parent() }
+    /// A named agent, or the one at the root.
+    fn new(server: &HttpService, turn: &Turn, agent: Option<&str>) -> Self {
+        let version = (HeaderName::from_static("a2a-version"), HeaderValue::from_static("1.0"));
+        let mut caller = server.in_process(identity(turn)).header(version.0, version.1);
+        if let Some(name) = agent {
+            caller = caller.agent(name);
+        }
+        if let Some(trace_parent) = turn.trace_parent() {
+            caller = caller.trace_parent(&trace_parent);
+        }
+        Self(caller)
     }
 
     /// Sends a message, and returns what the agent answered. If this is dropped before, the task of the agent is canceled.
@@ -209,16 +183,20 @@ impl Peer {
     ) -> Result<Value, String> {
         let id = uuid::Uuid::new_v4().to_string();
         let message = Message { parts: vec![part], task_id: task, ..Message::user(id, "") };
-        let params = json!({"message": message, "configuration": {"returnImmediately": true}});
-        let task = match self.call("SendMessage", params).await? {
-            SendMessageResponse::Message(message) => return Ok(content(&message.parts)),
-            SendMessageResponse::Task(task) => task,
-        };
+        let configuration = SendMessageConfiguration { return_immediately: true, ..Default::default() };
+        let request =
+            SendMessageRequest { message, configuration: Some(configuration), ..Default::default() };
+        let reply = self.call(Request::SendMessage(Box::new(request))).await?.reply;
+        if let Reply::Message(message) = &reply {
+            return Ok(content(&message.parts));
+        }
+        let task = task_of(&reply)?;
         let id = task.id.clone();
         tokio::select! {
             settled = self.settle(task) => result(&settled?),
             () = given_up.cancelled() => {
-                if let Err(error) = self.call::<Task>("CancelTask", json!({"id": id})).await {
+                let cancel = CancelTaskRequest { id: id.clone(), ..Default::default() };
+                if let Err(error) = self.call(Request::CancelTask(cancel)).await {
                     // It may have ended in the meantime.
                     tracing::debug!(target: "attache::model", task = %id, error, "the task of a tool was not canceled");
                 }
@@ -230,73 +208,46 @@ impl Peer {
     /// Waits until a task has ended or asks something.
     async fn settle(&self, mut task: Task) -> Result<Task, String> {
         while !task.status.state.is_settled() {
-            if !self.follow(&task.id).await? {
+            if !self.follow(&task.id).await {
                 tokio::time::sleep(POLL).await;
             }
-            task = self.call("GetTask", json!({"id": task.id})).await?;
+            let request = GetTaskRequest { id: task.id, ..Default::default() };
+            task = task_of(&self.call(Request::GetTask(request)).await?.reply)?;
         }
         Ok(task)
     }
 
     /// Reads the events of a task until it has ended or asks something. Returns whether there were events.
-    async fn follow(&self, id: &TaskId) -> Result<bool, String> {
-        let response = self.post("SubscribeToTask", json!({"id": id})).await?;
-        let mut body = response.into_body().into_data_stream();
-        let (mut line, mut has_events) = (Vec::new(), false);
-        while let Some(bytes) = body.next().await {
-            let bytes = bytes.map_err(unreadable)?;
-            for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-                if line.len() <= MAX_LINE {
-                    line.extend_from_slice(piece);
-                }
-                if !piece.ends_with(b"\n") {
-                    continue;
-                }
-                let event = line.strip_prefix(b"data:");
-                has_events |= event.is_some();
-                if event.and_then(state).is_some_and(TaskState::is_settled) {
-                    return Ok(true);
-                }
-                line.clear();
+    async fn follow(&self, id: &TaskId) -> bool {
+        let request = SubscribeToTaskRequest { id: id.clone(), ..Default::default() };
+        let Ok(mut answer) = self.call(Request::SubscribeToTask(request)).await else { return false };
+        let Reply::Events(events, _) = &mut answer.reply else { return false };
+        let mut has_events = false;
+        while let Some(Ok(batch)) = events.next().await {
+            has_events |= !batch.is_empty();
+            if batch.iter().filter_map(StreamItem::state).any(TaskState::is_settled) {
+                break;
             }
         }
-        Ok(has_events)
+        has_events
     }
 
-    /// Calls a method.
-    async fn call<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T, String> {
-        let response = self.post(method, params).await?;
-        let body = to_bytes(response.into_body(), MAX_RESPONSE).await.map_err(unreadable)?;
-        let response: RpcResponse<T> =
-            serde_json::from_slice(&body).map_err(|_| "the agent gave no valid answer".to_owned())?;
-        response.into_result()
-    }
-
-    async fn post(&self, method: &str, params: Value) -> Result<Response<Body>, String> {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let mut request = Request::post(&*self.path)
-            .header("content-type", "application/json")
-            .header("a2a-version", "1.0");
-        if let Some(trace_parent) = &self.trace_parent {
-            request = request.header("traceparent", trace_parent.as_str());
-        }
-        let request = request.body(Body::from(body.to_string())).map_err(|error| error.to_string())?;
-        let Ok(response) = self.caller.clone().call(request).await;
-        Ok(response.map(Body::new))
+    async fn call(&self, request: Request) -> Result<InProcessReply, String> {
+        self.0.call(request).await.map_err(|error| error.message().to_owned())
     }
 }
 
-fn unreadable(error: impl std::fmt::Display) -> String {
-    format!("the answer cannot be read: {error}")
-}
-
-/// The state of a task after an event, if the event sets one.
-fn state(event: &[u8]) -> Option<TaskState> {
-    let response: RpcResponse<StreamResponse> = serde_json::from_slice(event).ok()?;
-    match response.result? {
-        StreamResponse::Task(task) => Some(task.status.state),
-        StreamResponse::StatusUpdate(update) => Some(update.status.state),
-        StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => None,
+/// The task in a reply.
+fn task_of(reply: &Reply) -> Result<Task, String> {
+    match reply {
+        Reply::Sent(snapshot, view) | Reply::Task(snapshot, view) => Ok(snapshot.viewed(*view).into_owned()),
+        Reply::Message(_)
+        | Reply::Tasks(_)
+        | Reply::Events(..)
+        | Reply::Push(_)
+        | Reply::Pushes(_)
+        | Reply::Done
+        | Reply::Card(_) => Err("the agent gave no valid answer".to_owned()),
     }
 }
 

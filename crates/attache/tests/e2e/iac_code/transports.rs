@@ -21,7 +21,7 @@ fn request(method: &str) -> String {
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
 }
 
-/// A request and a stream in lines: a stream ends with a line that says so.
+/// A request and a stream in lines: the last line of a stream marks its end.
 async fn check_lines(mut output: impl AsyncWrite + Unpin, mut input: impl AsyncBufRead + Unpin) {
     check_methods_in_lines(&mut output, &mut input).await;
     let mut lines = input.lines();

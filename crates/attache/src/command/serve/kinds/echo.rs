@@ -13,6 +13,7 @@ impl AgentKind for EchoKind {
     type Settings = ();
     const NAME: &'static str = "echo";
     const ABOUT: &'static str = "Gives back what it gets";
+    const IS_SWITCH: bool = true;
 
     fn is_asked_for(_: &Serve) -> bool {
         false

@@ -20,7 +20,7 @@ impl AgentKind for McpKind {
     type Settings = config::Mcp;
     const NAME: &'static str = "mcp";
     const ABOUT: &'static str = "The tools of an MCP server, as skills";
-
+    const OFFERS_TOOLS: bool = true;
     const CONNECTS: Option<Unconnected> = Some(Unconnected { restartable: false, reports: true });
 
     fn is_asked_for(serve: &Serve) -> bool {

@@ -5,6 +5,7 @@
 
 mod acp;
 mod built;
+mod checked;
 mod connecting;
 mod echo;
 mod mcp;
@@ -26,6 +27,9 @@ use attache_agents::budget::Budget;
 use attache_agents::router::RoutedAgent;
 
 pub(super) use self::built::BuiltAgent;
+#[cfg(test)]
+pub(super) use self::checked::SecretFiles;
+pub(super) use self::checked::{CheckedAgent, named_agents};
 pub(super) use self::connecting::OnFailure;
 use self::connecting::{Unconnected, connect};
 pub(crate) use self::model::MODEL_KEY_VARIABLE;
@@ -33,7 +37,7 @@ pub(super) use self::times::TurnTimes;
 use super::Serve;
 use super::tools::ToolSources;
 use crate::command::Failure;
-use crate::config::{self, CardOverrides, ConversationSettings, NamedAgent, ResolvedSettings};
+use crate::config::{self, CardOverrides, ConversationSettings, NamedAgent};
 
 /// All kinds, in the order in which they are shown. Functions are not among them: they need an engine.
 pub(super) static KINDS: [RegisteredKind; 7] = [
@@ -60,6 +64,12 @@ pub(super) trait AgentKind: 'static {
     /// Whether its agents pass messages to other agents of the server. They are built after those, and change with them.
     const USES_OTHERS: bool = false;
 
+    /// Whether the file has `NAME: true` for it, instead of a section.
+    const IS_SWITCH: bool = false;
+
+    /// Whether a model can use its agents as tools.
+    const OFFERS_TOOLS: bool = false;
+
     /// If its agents connect to something when they are built: what is known of them before.
     const CONNECTS: Option<Unconnected> = None;
 
@@ -74,6 +84,11 @@ pub(super) trait AgentKind: 'static {
 
     /// Checks the settings, before the server takes a port.
     fn check(settings: &Self::Settings, context: &CheckContext<'_>) -> Result<(), Failure>;
+
+    /// Whether its agents can call other agents of the server.
+    fn calls_agents(_settings: &Self::Settings) -> bool {
+        Self::USES_OTHERS
+    }
 
     /// How long its turns need at most.
     fn times(_settings: &Self::Settings) -> TurnTimes {
@@ -93,13 +108,12 @@ pub(super) trait AgentKind: 'static {
 }
 
 /// Where an agent is, and what it can refer to.
-pub(crate) struct CheckContext<'a> {
-    pub(crate) settings: &'a ResolvedSettings,
+pub(super) struct CheckContext<'a> {
     /// The agents with names.
-    pub(crate) named: &'a BTreeMap<String, NamedAgent>,
-    pub(crate) is_root: bool,
+    pub(super) named: &'a BTreeMap<String, NamedAgent>,
+    pub(super) is_root: bool,
     /// Whether functions are at the root.
-    pub(crate) has_functions: bool,
+    pub(super) has_functions: bool,
 }
 
 impl CheckContext<'_> {
@@ -113,12 +127,15 @@ impl CheckContext<'_> {
     }
 }
 
-/// The settings of an agent, with the name of its kind.
+/// The settings of an agent, with its kind.
 #[derive(Clone)]
 pub(crate) struct AgentSection {
-    kind: &'static str,
-    settings: Arc<dyn Any + Send + Sync>,
+    kind: &'static RegisteredKind,
+    settings: AnySettings,
 }
+
+/// The settings of an agent of some kind.
+type AnySettings = Arc<dyn Any + Send + Sync>;
 
 impl fmt::Debug for AgentSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,44 +144,46 @@ impl fmt::Debug for AgentSection {
 }
 
 impl AgentSection {
-    pub(super) fn new<T: Send + Sync + 'static>(kind: &'static str, settings: T) -> Self {
-        Self { kind, settings: Arc::new(settings) }
-    }
-
     fn settings<T: 'static>(&self) -> Result<&T, Failure> {
         let settings = self.settings.downcast_ref();
-        settings
-            .ok_or_else(|| Failure::new(format!("the settings are not those of the kind `{}`", self.kind)))
+        settings.ok_or_else(|| {
+            Failure::new(format!("the settings are not those of the kind `{}`", self.kind.name))
+        })
     }
 
     /// The name of its kind.
     pub(crate) fn kind(&self) -> &'static str {
-        self.kind
+        self.kind.name
     }
 
-    /// Whether the agent passes messages to other agents.
+    /// Whether the agent passes messages to other agents of the server, so that it is built after them.
     pub(super) fn uses_others(&self) -> bool {
-        KINDS.iter().any(|kind| kind.name == self.kind && kind.uses_others)
+        self.kind.uses_others
+    }
+
+    /// Whether the agent can call other agents of the server.
+    fn calls_agents(&self) -> bool {
+        (self.kind.calls_agents)(self)
+    }
+
+    /// Whether a model can use the agent as tools.
+    fn offers_tools(&self) -> bool {
+        self.kind.offers_tools
     }
 
     /// How long the turns of the agent need at most.
     pub(super) fn times(&self) -> TurnTimes {
-        let kind = KINDS.iter().find(|kind| kind.name == self.kind);
-        kind.map_or_else(TurnTimes::default, |kind| (kind.times)(self))
+        (self.kind.times)(self)
     }
 
     /// The files with secrets that the settings name.
-    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
-        let kind = KINDS.iter().find(|kind| kind.name == self.kind);
-        kind.map_or_else(Vec::new, |kind| (kind.secret_files)(self))
+    fn secret_files(&self) -> Vec<PathBuf> {
+        (self.kind.secret_files)(self)
     }
 
     /// Checks the settings.
-    pub(crate) fn check(&self, context: &CheckContext<'_>) -> Result<(), Failure> {
-        match KINDS.iter().find(|kind| kind.name == self.kind) {
-            Some(kind) => (kind.check)(self, context),
-            None => Ok(()),
-        }
+    pub(super) fn check(&self, context: &CheckContext<'_>) -> Result<(), Failure> {
+        (self.kind.check)(self, context)
     }
 }
 
@@ -172,12 +191,15 @@ impl AgentSection {
 pub(crate) struct RegisteredKind {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
+    is_switch: bool,
     uses_others: bool,
+    offers_tools: bool,
     connects: Option<Unconnected>,
     pub(super) is_asked_for: fn(&Serve) -> bool,
-    pub(super) at_root: fn(&Serve, &config::Settings) -> Result<AgentSection, Failure>,
-    of_named: fn(&NamedAgent) -> Option<AgentSection>,
+    at_root: fn(&Serve, &config::Settings) -> Result<AnySettings, Failure>,
+    of_named: fn(&NamedAgent) -> Option<AnySettings>,
     check: fn(&AgentSection, &CheckContext<'_>) -> Result<(), Failure>,
+    calls_agents: fn(&AgentSection) -> bool,
     times: fn(&AgentSection) -> TurnTimes,
     secret_files: fn(&AgentSection) -> Vec<PathBuf>,
     register: fn(&mut Kinds),
@@ -188,12 +210,15 @@ impl RegisteredKind {
         Self {
             name: K::NAME,
             about: K::ABOUT,
+            is_switch: K::IS_SWITCH,
             uses_others: K::USES_OTHERS,
+            offers_tools: K::OFFERS_TOOLS,
             connects: K::CONNECTS,
             is_asked_for: K::is_asked_for,
-            at_root: |serve, file| Ok(AgentSection::new(K::NAME, K::at_root(serve, file)?)),
-            of_named: |agent| K::of_named(agent).map(|settings| AgentSection::new(K::NAME, settings)),
+            at_root: |serve, file| Ok(Arc::new(K::at_root(serve, file)?)),
+            of_named: |agent| Some(Arc::new(K::of_named(agent)?)),
             check: |section, context| K::check(section.settings()?, context),
+            calls_agents: |section| section.settings().is_ok_and(K::calls_agents),
             times: |section| section.settings().map_or_else(|_| TurnTimes::default(), K::times),
             secret_files: |section| section.settings().map_or_else(|_| Vec::new(), K::secret_files),
             register: |kinds| {
@@ -203,6 +228,20 @@ impl RegisteredKind {
                 });
             },
         }
+    }
+
+    /// The settings of the agent at the root: the section of the file, with what the flags say.
+    pub(super) fn at_root(
+        &'static self,
+        serve: &Serve,
+        file: &config::Settings,
+    ) -> Result<AgentSection, Failure> {
+        Ok(AgentSection { kind: self, settings: (self.at_root)(serve, file)? })
+    }
+
+    /// The settings of a named agent, if it is of this kind.
+    fn of_named(&'static self, agent: &NamedAgent) -> Option<AgentSection> {
+        Some(AgentSection { kind: self, settings: (self.of_named)(agent)? })
     }
 }
 
@@ -222,8 +261,13 @@ impl PartialEq for RegisteredKind {
 impl Eq for RegisteredKind {}
 
 /// What a named agent is, as its sections say. There should be one.
-pub(crate) fn sections(agent: &NamedAgent) -> Vec<AgentSection> {
-    KINDS.iter().filter_map(|kind| (kind.of_named)(agent)).collect()
+pub(super) fn sections(agent: &NamedAgent) -> Vec<AgentSection> {
+    KINDS.iter().filter_map(|kind| kind.of_named(agent)).collect()
+}
+
+/// Whether this is so for the kind of a named agent.
+fn is_of_kind(agent: &NamedAgent, test: fn(&AgentSection) -> bool) -> bool {
+    sections(agent).iter().any(test)
 }
 
 /// How agents are built, by the names of their kinds.
@@ -278,8 +322,7 @@ impl BuildRequest {
 
     /// Builds one of several agents. What it connects to may be down.
     pub(super) async fn build_named(self, on_failure: OnFailure) -> Result<BuiltAgent, Failure> {
-        let kind = KINDS.iter().find(|kind| kind.name == self.section.kind);
-        match kind.and_then(|kind| kind.connects) {
+        match self.section.kind.connects {
             Some(unconnected) => connect(self, unconnected, on_failure).await,
             None => self.build().await,
         }
@@ -287,7 +330,7 @@ impl BuildRequest {
 
     /// Builds the agent.
     pub(super) async fn build(self) -> Result<BuiltAgent, Failure> {
-        let (kinds, kind) = (self.context.kinds.clone(), self.section.kind);
+        let (kinds, kind) = (self.context.kinds.clone(), self.section.kind());
         kinds.build(kind, self).await.map_err(|error| {
             let BuildAgentError::Factory { error, .. } = error else { return Failure::new(error) };
             match error.downcast::<Failure>() {
@@ -321,35 +364,64 @@ mod tests {
 
     use super::*;
 
-    /// A context with one kind more, whose agents reply with their settings.
-    fn context() -> BuildContext {
-        let mut kinds = kinds();
-        kinds.register_with("say", |request: BuildRequest| async move {
-            let text = request.section.settings::<String>()?.clone();
+    /// A kind of agent that replies with its settings.
+    struct Say;
+
+    impl AgentKind for Say {
+        type Settings = String;
+        const NAME: &'static str = "say";
+        const ABOUT: &'static str = "Says one thing";
+
+        fn is_asked_for(_: &Serve) -> bool {
+            false
+        }
+
+        fn at_root(_: &Serve, _: &config::Settings) -> Result<String, Failure> {
+            Ok("good morning".to_owned())
+        }
+
+        fn of_named(_: &NamedAgent) -> Option<String> {
+            Some("good evening".to_owned())
+        }
+
+        fn check(_: &String, _: &CheckContext<'_>) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        async fn build(text: String, request: BuildRequest) -> Result<BuiltAgent, Failure> {
             let agent = agent_fn(move |turn: Turn| {
                 let text = text.clone();
                 async move { turn.reply(text).await }
             });
             Ok(BuiltAgent::new(agent, Card::new("Say", "Says one thing"), request.card))
-        });
-        BuildContext {
+        }
+    }
+
+    static SAY: RegisteredKind = RegisteredKind::of::<Say>();
+
+    fn request(kinds: Kinds, section: AgentSection) -> BuildRequest {
+        let context = BuildContext {
             kinds,
             store: Arc::new(MemoryStore::default()),
             agents: AddressBook::default(),
             own_url: None,
             tools: ToolSources::default(),
             conversation: config::Settings::default().conversation(None).unwrap(),
-        }
+        };
+        BuildRequest { name: None, section, card: CardOverrides::default(), others: Vec::new(), context }
     }
 
-    fn request(section: AgentSection) -> BuildRequest {
-        let (card, context) = (CardOverrides::default(), context());
-        BuildRequest { name: None, section, card, others: Vec::new(), context }
+    /// All kinds and one more.
+    fn with_say() -> Kinds {
+        let mut kinds = kinds();
+        (SAY.register)(&mut kinds);
+        kinds
     }
 
     #[tokio::test]
     async fn an_agent_of_a_kind_that_was_registered_is_served() {
-        let built = request(AgentSection::new("say", "good morning".to_owned())).build().await.unwrap();
+        let section = SAY.of_named(&NamedAgent::default()).unwrap();
+        let built = request(with_say(), section).build().await.unwrap();
         let server = Server::new(built.agent.clone()).card(built.current_card()).bind("127.0.0.1:0");
         let listening = server.listen().await.unwrap();
         let address = match listening.local_addresses().unwrap().remove(0) {
@@ -360,15 +432,16 @@ mod tests {
         let client = Client::connect(&format!("http://{address}")).await.unwrap();
         assert_eq!(client.card().name, "Say");
         let reply = client.send("hi").await.unwrap();
-        assert_eq!(Texts::from(&reply).all(), "good morning");
+        assert_eq!(Texts::from(&reply).all(), "good evening");
     }
 
     #[tokio::test]
     async fn a_kind_that_is_not_registered_or_gets_other_settings_is_an_error() {
-        let failed = async |section| request(section).build().await.err().unwrap().to_string();
-        let unknown = failed(AgentSection::new("sya", ())).await;
-        assert!(unknown.contains("`sya` is not a kind of agent"), "{unknown}");
-        let other = failed(AgentSection::new("say", 5)).await;
+        let failed = async |kinds, section| request(kinds, section).build().await.err().unwrap().to_string();
+        let section = SAY.of_named(&NamedAgent::default()).unwrap();
+        let unknown = failed(kinds(), section).await;
+        assert!(unknown.contains("`say` is not a kind of agent"), "{unknown}");
+        let other = failed(with_say(), AgentSection { kind: &SAY, settings: Arc::new(5) }).await;
         assert!(other.contains("not those of the kind `say`"), "{other}");
     }
 }

@@ -8,10 +8,12 @@ use attache::core::Conversation;
 use attache::prelude::*;
 use attache_agents::model::Model;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all};
+use super::{
+    AgentKind, AgentSection, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all, is_of_kind,
+};
 use crate::command::Failure;
 use crate::command::serve::is_http;
-use crate::config::{self, HttpUrl, NamedAgent};
+use crate::config::{self, HttpUrl, ModelTool, NamedAgent};
 
 /// The environment variable with the key of the model at the root.
 pub(crate) const MODEL_KEY_VARIABLE: &str = "ATTACHE_MODEL_KEY";
@@ -53,8 +55,11 @@ impl AgentKind for ModelKind {
     }
 
     fn check(model: &config::Model, context: &CheckContext<'_>) -> Result<(), Failure> {
-        let tools = context.settings.check_tools(model, context.has_functions).map_err(Failure::usage);
-        all([check_access(model), tools])
+        all([check_access(model), check_tools(model, context).map_err(Failure::usage)])
+    }
+
+    fn calls_agents(model: &config::Model) -> bool {
+        model.calls_agents()
     }
 
     fn times(model: &config::Model) -> TurnTimes {
@@ -87,6 +92,35 @@ pub(super) fn without_tools(model: &config::Model, rules: Conversation) -> Resul
     let (url, name) = endpoint(model)?;
     let options = model.options(url, name, key(model)?).with(|options| options.conversation = rules);
     Model::new(options).map_err(Failure::new)
+}
+
+/// Checks the tools of a model.
+fn check_tools(model: &config::Model, context: &CheckContext<'_>) -> Result<(), String> {
+    for tool in model.tools() {
+        match &tool {
+            ModelTool::Mcp(name) => {
+                let agent = context.named.get(name);
+                if !agent.is_some_and(|agent| is_of_kind(agent, AgentSection::offers_tools)) {
+                    return Err(format!(
+                        "the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`"
+                    ));
+                }
+            }
+            ModelTool::Agent(name) => match context.named.get(name) {
+                None => return Err(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
+                // Two agents that call each other would never end.
+                Some(agent) if is_of_kind(agent, AgentSection::calls_agents) => {
+                    return Err(format!("the tool `{tool}` is an agent that calls other agents itself"));
+                }
+                Some(_) => {}
+            },
+            ModelTool::Functions if context.has_functions => {}
+            ModelTool::Functions => {
+                return Err("the tool `functions` needs `agent: functions`".to_owned());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks the URL of the API and its key. A key is only sent over TLS, or to this machine.

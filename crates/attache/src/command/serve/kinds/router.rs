@@ -5,7 +5,7 @@ use std::sync::Arc;
 use attache_agents::router::Router;
 use futures::StreamExt;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve};
+use super::{AgentKind, AgentSection, BuildRequest, BuiltAgent, CheckContext, Serve, is_of_kind};
 use crate::command::Failure;
 use crate::config::{self, NamedAgent};
 
@@ -30,7 +30,8 @@ impl AgentKind for RouterKind {
     }
 
     fn check(router: &config::Router, context: &CheckContext<'_>) -> Result<(), Failure> {
-        let routes = |agent: &NamedAgent| agent.router.is_none() && !agent.has_own_callers();
+        let is_router = |agent: &NamedAgent| is_of_kind(agent, AgentSection::uses_others);
+        let routes = |agent: &NamedAgent| !is_router(agent) && !agent.has_own_callers();
         if context.is_root && !context.named.values().any(routes) {
             return Err(Failure::usage("`agent` is `router`, and there are no agents to pass messages to")
                 .hint("define them below `agents` in the configuration file, without `auth` of their own"));
@@ -42,7 +43,7 @@ impl AgentKind for RouterKind {
             None if context.is_root => Some(context.no_agent(name)),
             None => Some(not_routed(name)),
             // A router to a router could pass a message on for ever.
-            Some(agent) if agent.router.is_some() => Some(not_routed(name)),
+            Some(agent) if is_router(agent) => Some(not_routed(name)),
             Some(agent) if agent.has_own_callers() => Some(
                 Failure::usage(format!(
                     "the agent `{name}` has `auth` of its own, and a router would let in other callers"
@@ -65,7 +66,7 @@ impl AgentKind for RouterKind {
             Failure::usage(error.to_string()).hint("define it below `agents` in the configuration file")
         })?;
         let built = BuiltAgent::with_updates(made.clone(), made.card(), made.cards().boxed(), request.card);
-        let follow = Arc::new(move |section: &super::AgentSection, others| {
+        let follow = Arc::new(move |section: &AgentSection, others| {
             made.set(section.settings::<config::Router>()?.options(), others).map_err(Failure::new)
         });
         Ok(BuiltAgent { follow: Some(follow), ..built })

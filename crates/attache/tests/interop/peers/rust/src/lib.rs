@@ -1,4 +1,4 @@
-//! The agent of the servers here: the one that our own server has in these tests, as a plan that each server carries out in its words.
+//! The agent of the servers here. It is that of our own server in these tests: a plan, which each server carries out with its own types.
 
 use std::collections::HashSet;
 
@@ -87,8 +87,8 @@ impl Agent {
     }
 }
 
-/// Where a server listens, for the one binding that its card is to have.
-pub struct Place {
+/// The listeners of a server, and the one binding that its card has.
+pub struct Listeners {
     pub binding: String,
     /// Where the card says that the binding is.
     pub address: String,
@@ -97,7 +97,7 @@ pub struct Place {
     url: String,
 }
 
-impl Place {
+impl Listeners {
     /// Two free ports, and the binding that the program was started with. The server has HTTP+JSON below a path.
     pub async fn find(rest: &str) -> Self {
         let binding = std::env::args().nth(1).expect("usage: server JSONRPC|HTTP+JSON|GRPC");

@@ -15,7 +15,7 @@ use a2a_server::{
     AgentExecutor, DefaultRequestHandler, ExecutorContext, InMemoryPushConfigStore, InMemoryTaskStore,
     StaticAgentCard,
 };
-use a2a_servers::{Agent, Place, Plan, Step, Turn};
+use a2a_servers::{Agent, Listeners, Plan, Step, Turn};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -104,7 +104,7 @@ fn artifact(
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let place = Place::find("").await;
+    let place = Listeners::find("").await;
     let handler = DefaultRequestHandler::new(Executor(Arc::default()), InMemoryTaskStore::new())
         .with_push_config_store(InMemoryPushConfigStore::new())
         .with_extended_agent_card(place.card(&["interop", "extended"]));

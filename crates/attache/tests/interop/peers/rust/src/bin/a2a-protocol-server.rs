@@ -13,7 +13,7 @@ use a2a_protocol_types::error::A2aResult;
 use a2a_protocol_types::{
     ContextId, Message, Part, StreamResponse, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
-use a2a_servers::{Agent, Place, Plan, Step, Turn};
+use a2a_servers::{Agent, Listeners, Plan, Step, Turn};
 use uuid::Uuid;
 
 struct Executor(Agent);
@@ -81,7 +81,7 @@ async fn status(emit: &EventEmitter<'_>, state: TaskState, words: &str) -> A2aRe
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let place = Place::find("").await;
+    let place = Listeners::find("").await;
     let handler = RequestHandlerBuilder::new(Executor(Agent::default()))
         .with_agent_card(place.card(&["interop"]))
         .with_extended_agent_card(place.card(&["interop", "extended"]))

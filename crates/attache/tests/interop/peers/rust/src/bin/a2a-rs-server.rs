@@ -10,7 +10,7 @@ use a2a_rs_core::{
     TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent, new_message, now_iso8601,
 };
 use a2a_rs_server::{A2aServer, AuthContext, HandlerResult, MessageHandler, TaskStore};
-use a2a_servers::{Agent, Place, Plan, Step, Turn};
+use a2a_servers::{Agent, Listeners, Plan, Step, Turn};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
@@ -161,7 +161,7 @@ fn grown(task: &mut Task, name: &str, parts: Vec<Part>, (append, last): (bool, b
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let place = Place::find("/rest").await;
+    let place = Listeners::find("/rest").await;
     let handler = Handler {
         agent: Arc::default(),
         tasks: TaskStore::new(),
