@@ -450,7 +450,7 @@ fn is_volatile(member: &str) -> bool {
 }
 
 /// An entry of an inbox: the id of a request, and the members that have had it.
-pub(super) fn parse_left(text: &str) -> Option<(&str, Vec<MemberId>)> {
+pub fn parse_left(text: &str) -> Option<(&str, Vec<Arc<str>>)> {
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     let id = words.next()?;
     Some((id, words.map(MemberId::from).collect()))

@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::members::Members;
+pub use self::members::parse_left;
 pub use self::options::RedisStreams;
 pub use self::request::{ParsedEntry, parse_entry};
 use self::writer::Writer;
