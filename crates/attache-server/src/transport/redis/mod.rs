@@ -60,6 +60,11 @@ const BINDING: &str = "redis";
 /// possible wait for their tasks.
 const RESERVED_SHARE: usize = 8;
 
+/// How many requests a process reads, and as many that others have left to it.
+fn places(in_flight: usize) -> usize {
+    in_flight.saturating_add(in_flight.div_ceil(RESERVED_SHARE))
+}
+
 /// The id of an entry.
 type EntryId = Arc<str>;
 
@@ -147,7 +152,7 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
         caller: EstablishedCaller::Outer(Default::default()),
         is_local,
     };
-    let reserved = options.in_flight.div_ceil(RESERVED_SHARE);
+    let places = places(options.in_flight);
     let shared = Arc::new(Shared {
         prefix: options.prefix(),
         dead: options.dead(),
@@ -157,9 +162,9 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
         writer,
         reading: Outage::new("read requests"),
         running: Mutex::default(),
-        requests: semaphore(options.in_flight.saturating_add(reserved)),
+        requests: semaphore(places),
         sends: semaphore(options.in_flight),
-        left: semaphore(options.in_flight.saturating_add(reserved)),
+        left: semaphore(places),
         members,
         memory,
         memory_size,
@@ -260,3 +265,13 @@ impl Shared {
 
 /// How many pending entries of a process are looked at.
 const MAX_PENDING: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_more_requests_are_read_than_sends_may_be_in_flight() {
+        assert_eq!([1, 7, 8, 9, 256].map(places), [2, 8, 9, 11, 288]);
+    }
+}
