@@ -1,21 +1,23 @@
 //! Storm: what becomes of a server that gets broken requests from all sides.
 //!
-//! Connections send valid HTTP/1 requests with random changes, random HTTP/2 frames after a valid preface, and random bytes, in
-//! pieces and with pauses, and hang up at random moments. What is promised is that the server goes on, that `/health` answers
-//! meanwhile, that memory does not grow, and that a valid request is answered afterwards.
+//! Connections send valid HTTP/1 requests with random changes, random HTTP/2 frames after a valid preface, random WebSocket frames after
+//! a valid opening, JSON-RPC lines with random changes over a Unix socket, and random bytes, in pieces and with pauses, and hang up at
+//! random moments. What is promised is that the server goes on, that `/health` answers
+//! meanwhile, that memory does not grow, and that a valid request is answered afterwards, over HTTP, WebSocket and the Unix socket.
 
 mod wire;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use fastrand::Rng;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use crate::machine;
@@ -56,11 +58,15 @@ impl Storm {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
         machine::raise_open_file_limit();
         let cores = machine::pin_load_generator()?;
-        let server = Server::subject_with(&[], cores).await?;
-        check(server.address()).await.context("before the storm")?;
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("subject.sock");
+        let path = socket.to_str().context("the name of the temporary folder is not text")?;
+        let server = Server::subject_with(&["--unix", path], cores).await?;
+        let place = Place { address: server.address(), socket: socket.clone() };
+        check(&place).await.context("before the storm")?;
         let before = server.resident_kib()?;
         eprintln!("sending broken requests for {} s (seed {seed})", length.as_secs_f64());
-        let storm = blow(server.address(), length, self.connections, seed);
+        let storm = blow(&place, length, self.connections, seed);
         let (sent, health, memory) =
             tokio::join!(storm, watch_health(server.address(), length), watch(&server, length));
         let (most, slowest) = (memory?.most(), health?);
@@ -72,13 +78,21 @@ impl Storm {
         let shown = format!("{:.0} ms", slowest.as_secs_f64() * 1000.0);
         table.judge("slowest `/health`", shown, slowest <= HEALTH, "at most 2 s");
         table.judge("memory at the most", mebibytes(most), most <= MOST_KIB, "at most 512 MiB");
-        let alive = check(server.address()).await;
+        let alive = check(&place).await;
         let shown = alive.as_ref().map_or_else(|error| format!("{error:#}"), |()| "yes".to_owned());
-        table.judge("valid request answered", shown, alive.is_ok(), "yes");
+        table.judge("valid requests answered", shown, alive.is_ok(), "yes");
         let left = server.resident_kib()?.saturating_sub(before);
         table.judge("memory left", mebibytes(left), left <= LEFT_KIB, "at most 64 MiB");
         table.print()
     }
+}
+
+/// Where the server is.
+#[derive(Debug, Clone)]
+struct Place {
+    address: SocketAddr,
+    /// Its Unix socket.
+    socket: PathBuf,
 }
 
 /// What was sent.
@@ -97,15 +111,16 @@ struct Counts {
 }
 
 /// Sends broken requests over so many connections at once.
-async fn blow(address: SocketAddr, length: Duration, connections: usize, seed: u64) -> Sent {
+async fn blow(place: &Place, length: Duration, connections: usize, seed: u64) -> Sent {
     let (end, counts) = (Instant::now() + length, Arc::<Counts>::default());
     let senders: Vec<_> = (0..connections as u64)
         .map(|number| {
-            let (counts, mut random) = (counts.clone(), Rng::with_seed(seed.wrapping_add(number)));
+            let (counts, place) = (counts.clone(), place.clone());
+            let mut random = Rng::with_seed(seed.wrapping_add(number));
             tokio::spawn(async move {
                 while Instant::now() < end {
                     // A connection that the server closes, or never accepts, is as good as any.
-                    let _ = send(address, &mut random, &counts).await;
+                    let _ = send(&place, &mut random, &counts).await;
                 }
             })
         })
@@ -122,11 +137,24 @@ async fn blow(address: SocketAddr, length: Duration, connections: usize, seed: u
 }
 
 /// One connection.
-async fn send(address: SocketAddr, random: &mut Rng, counts: &Counts) -> std::io::Result<()> {
-    let mut stream = timeout(PATIENCE, TcpStream::connect(address)).await??;
+async fn send(place: &Place, random: &mut Rng, counts: &Counts) -> std::io::Result<()> {
+    if random.u8(..8) == 0 {
+        let stream = timeout(PATIENCE, UnixStream::connect(&place.socket)).await??;
+        return deliver(stream, &wire::lines(random), random, counts).await;
+    }
+    let stream = timeout(PATIENCE, TcpStream::connect(place.address)).await??;
+    deliver(stream, &wire::bytes(random), random, counts).await
+}
+
+/// Sends bytes in pieces, and waits for an answer or not.
+async fn deliver(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    bytes: &[u8],
+    random: &mut Rng,
+    counts: &Counts,
+) -> std::io::Result<()> {
     counts.connections.fetch_add(1, Relaxed);
-    let bytes = wire::bytes(random);
-    let mut rest = &bytes[..];
+    let mut rest = bytes;
     while !rest.is_empty() {
         let (piece, more) = rest.split_at(random.usize(1..=rest.len()));
         timeout(PATIENCE, stream.write_all(piece)).await??;
@@ -166,14 +194,54 @@ async fn watch_health(address: SocketAddr, length: Duration) -> Result<Duration>
     Ok(slowest)
 }
 
-/// Whether the server answers a valid request.
-async fn check(address: SocketAddr) -> Result<()> {
-    let answer = timeout(5 * HEALTH, exchange(address, &wire::valid_send())).await.context("no answer")??;
-    let text = String::from_utf8_lossy(&answer);
-    if answer.starts_with(b"HTTP/1.1 200") && text.contains("\"task\"") {
-        return Ok(());
+/// Whether the server answers a valid request over each transport.
+async fn check(place: &Place) -> Result<()> {
+    let http = async {
+        let answer = exchange(place.address, &wire::valid_send()).await?;
+        is_task(&answer, b"HTTP/1.1 200")
+    };
+    timeout(5 * HEALTH, http).await.context("no answer over HTTP")?.context("over HTTP")?;
+    let websocket = check_websocket(place.address);
+    timeout(5 * HEALTH, websocket).await.context("no answer over WebSocket")?.context("over WebSocket")?;
+    let lines = check_lines(&place.socket);
+    timeout(5 * HEALTH, lines).await.context("no answer over the socket")?.context("over the socket")
+}
+
+fn is_task(answer: &[u8], beginning: &[u8]) -> Result<()> {
+    let text = String::from_utf8_lossy(answer);
+    ensure!(answer.starts_with(beginning) && text.contains("\"task\""), "it answered {text}");
+    Ok(())
+}
+
+async fn check_websocket(address: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    let [opening, request] = wire::valid_websocket();
+    stream.write_all(&opening).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        ensure!(stream.read_buf(&mut answer).await? > 0, "it answered {}", String::from_utf8_lossy(&answer));
     }
-    bail!("it answered {text}");
+    ensure!(answer.starts_with(b"HTTP/1.1 101 "), "it answered {}", String::from_utf8_lossy(&answer));
+    stream.write_all(&request).await?;
+    let mut answer = Vec::new();
+    // The frame has a header of at most ten bytes.
+    while !answer.ends_with(b"}") {
+        ensure!(stream.read_buf(&mut answer).await? > 0, "it closed the connection");
+    }
+    is_task(&answer, &[0x81])?;
+    stream.write_all(&wire::websocket_end()).await?;
+    Ok(())
+}
+
+/// Whether the server answers a line on its Unix socket.
+async fn check_lines(socket: &Path) -> Result<()> {
+    let mut stream = UnixStream::connect(socket).await?;
+    stream.write_all(&wire::valid_line()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\n") {
+        ensure!(stream.read_buf(&mut answer).await? > 0, "it closed the connection");
+    }
+    is_task(&answer, b"{")
 }
 
 async fn exchange(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
@@ -192,10 +260,13 @@ mod tests {
     /// The short version.
     #[test]
     fn a_server_that_gets_broken_requests_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("subject.sock");
+        let path = socket.to_str().unwrap().to_owned();
         let (ready, address) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             crate::single_threaded(async {
-                let settings = subject::Settings::default();
+                let settings = subject::Settings::with_socket(path);
                 let listening = subject::server(([127, 0, 0, 1], 0).into(), settings)?.listen().await?;
                 ready.send(listening.address()?)?;
                 listening.run_until(std::future::pending()).await?;
@@ -203,12 +274,13 @@ mod tests {
             })
         });
         let address = address.recv().unwrap();
+        let place = Place { address, socket };
         crate::single_threaded(async {
             let length = Duration::from_secs(2);
-            let (sent, health) = tokio::join!(blow(address, length, 16, 7), watch_health(address, length));
+            let (sent, health) = tokio::join!(blow(&place, length, 16, 7), watch_health(address, length));
             assert!(sent.connections > 0 && sent.answers > 0, "{sent:?}");
             health?;
-            check(address).await
+            check(&place).await
         })
         .unwrap();
     }

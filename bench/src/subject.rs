@@ -83,6 +83,12 @@ impl Settings {
     pub(crate) fn with_room_for(requests: usize) -> Self {
         Self { max_requests: Some(requests), ..Self::default() }
     }
+
+    /// A subject that listens on this Unix socket too.
+    #[cfg(test)]
+    pub(crate) fn with_socket(path: String) -> Self {
+        Self { unix: Some(path), ..Self::default() }
+    }
 }
 
 /// The subject on `listen`: JSON-RPC 1.0 at `POST /a2a`.

@@ -8,7 +8,9 @@
 mod agent_output;
 mod artifacts;
 mod card;
+mod delegation;
 mod dialects;
+mod engine_http;
 mod frames;
 mod grpc;
 mod headers;
@@ -18,9 +20,12 @@ mod jsonrpc;
 mod jws;
 mod jwt;
 mod lines;
+mod mcp;
+mod oauth;
 mod outbound_url;
 mod page_tokens;
 mod pem;
+mod pieces;
 mod protojson;
 mod redaction;
 mod redis_entries;
@@ -32,7 +37,9 @@ mod websocket;
 pub use agent_output::agent_output;
 pub use artifacts::artifacts;
 pub use card::card;
+pub use delegation::delegation;
 pub use dialects::dialects;
+pub use engine_http::engine_http;
 pub use grpc::grpc;
 pub use headers::headers;
 pub use http_json::http_json;
@@ -41,6 +48,8 @@ pub use jsonrpc::jsonrpc;
 pub use jws::jws;
 pub use jwt::jwt;
 pub use lines::lines;
+pub use mcp::mcp;
+pub use oauth::oauth;
 pub use outbound_url::outbound_url;
 pub use page_tokens::page_tokens;
 pub use pem::pem;
@@ -55,11 +64,13 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus and of its program as well.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("agent_output", agent_output),
     ("artifacts", artifacts),
     ("card", card),
+    ("delegation", delegation),
     ("dialects", dialects),
+    ("engine_http", engine_http),
     ("grpc", grpc),
     ("headers", headers),
     ("http_json", http_json),
@@ -68,6 +79,8 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("jws", jws),
     ("jwt", jwt),
     ("lines", lines),
+    ("mcp", mcp),
+    ("oauth", oauth),
     ("outbound_url", outbound_url),
     ("page_tokens", page_tokens),
     ("pem", pem),

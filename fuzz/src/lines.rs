@@ -1,17 +1,12 @@
 //! JSON-RPC in lines, as Unix sockets and standard input and output carry it, from both sides.
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use attache_client::parsing;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::runtime::Runtime;
 
 use crate::choice;
 use crate::frames::{Expected, Response, check, expect};
+use crate::pieces::{Pieces, block_on};
 use crate::test_server::{CallerKind, SECRET, ask_in_lines, contains, has_credential};
 
 /// How long a line may be.
@@ -85,33 +80,5 @@ fn read(stream: &[u8], limit: usize) {
 }
 
 fn frames(pieces: &[&[u8]], limit: usize) -> (Vec<parsing::Frame>, bool) {
-    thread_local! {
-        static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() };
-    }
-    RUNTIME.with(|runtime| {
-        let build = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.get_or_init(|| build().expect("a runtime needs nothing that could be missing"));
-        runtime.block_on(parsing::lines(Pieces(pieces.to_vec()), limit))
-    })
-}
-
-/// Gives one piece for each call, or as much of it as is taken.
-struct Pieces<'a>(Vec<&'a [u8]>);
-
-impl AsyncRead for Pieces<'_> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        while self.0.first().is_some_and(|piece| piece.is_empty()) {
-            self.0.remove(0);
-        }
-        if let Some(piece) = self.0.first_mut() {
-            let (taken, rest) = piece.split_at(piece.len().min(buffer.remaining()));
-            buffer.put_slice(taken);
-            *piece = rest;
-        }
-        Poll::Ready(Ok(()))
-    }
+    block_on(parsing::lines(Pieces(pieces.to_vec()), limit))
 }

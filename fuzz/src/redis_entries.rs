@@ -1,12 +1,23 @@
-//! Redis Streams, from both sides: entries with requests, entries with responses, replies of Redis, and addresses.
+//! Redis Streams, from both sides: entries with requests, entries with responses, replies of Redis, and addresses. Push jobs, and requests
+//! that another process has left.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 use attache_client::parsing;
+use attache_core::{
+    Delivery, DeliveryId, Entry as LogEntry, Owner, Principal, PushEvents, Seq, TaskEvent, Webhook,
+};
+use attache_protocol::{AuthenticationInfo, Task, TaskPushNotificationConfig, Timestamp};
 use attache_redis::redis::parse_redis_value;
 use attache_redis::{Entry, RedisUrl, StreamsAddress, claimed, entries, field, pending_ids};
-use attache_server::parse_entry;
+use attache_server::{parse_entry, parse_job, parse_left, seal_job};
+use attache_store::Keyring;
+use bytes::Bytes;
 use http::HeaderValue;
 
 use crate::choice;
+use crate::test_server::contains;
 
 /// The limits of an entry and of its headers, in bytes.
 const LIMITS: [(usize, usize); 2] = [(1 << 20, 1 << 16), (300, 60)];
@@ -18,10 +29,21 @@ const CORRELATION: &str = "c-1";
 
 const PASSWORD: &str = "correct-h0rse-battery";
 
+/// The id of the store that sealed the job.
+const STORE: &str = "store-1";
+
+/// The notification in it.
+const BODY: &[u8] = br#"{"statusUpdate":{"taskId":"t","status":{"state":"TASK_STATE_WORKING"}}}"#;
+
 /// The first byte chooses what the rest is. A field is a line with a name, `=` and a value. Entries are separated by an empty line.
 pub fn redis_entries(data: &[u8]) {
     let (choice, rest) = choice(data);
     let limits = LIMITS[choice >> 2 & 1];
+    match choice >> 3 & 3 {
+        1 => return jobs(rest),
+        2 => return left(&String::from_utf8_lossy(rest)),
+        _ => {}
+    }
     match choice & 3 {
         0 => request(&fields(rest), limits),
         1 => responses(rest, limits.0),
@@ -89,6 +111,95 @@ fn responses(text: &[u8], limit: usize) {
         assert!(payloads.any(|payload| payload == response), "the response to another request");
         parsing::answers(response);
     }
+}
+
+/// A delivery with secrets.
+fn delivery() -> Delivery {
+    let authentication =
+        AuthenticationInfo { scheme: "Bearer".to_owned(), credentials: Some(PASSWORD.to_owned()) };
+    let config = TaskPushNotificationConfig {
+        url: format!("https://hooks.example.com/{PASSWORD}?key={PASSWORD}"),
+        id: Some("w".to_owned()),
+        task_id: Some("t".into()),
+        token: Some(PASSWORD.to_owned()),
+        authentication: Some(authentication),
+        ..TaskPushNotificationConfig::default()
+    };
+    Delivery {
+        id: DeliveryId { task: "t".into(), webhook: "w".to_owned(), seq: Seq(3) },
+        owner: Owner { agent: None, tenant: Some("acme".into()), principal: Principal::named("alice") },
+        webhook: Webhook { config, events: PushEvents::States, dialect: None, trace_parent: None },
+        entry: Arc::new(LogEntry::new(Seq(3), TaskEvent::Created(Arc::new(Task::default())))),
+        attempts: 0,
+    }
+}
+
+/// Tried as a job in two ways: as it is, and as changes of a sealed job. Three bytes are one change: where, and what.
+fn jobs(data: &[u8]) {
+    thread_local! {
+        static SEALED: OnceCell<(Keyring, String)> = const { OnceCell::new() };
+    }
+    SEALED.with(|sealed| {
+        let (keys, sealed) = sealed.get_or_init(|| {
+            let keys = Keyring::ephemeral().expect("the system has random numbers");
+            let now = Timestamp::from_millis(1_794_787_200_250);
+            let job = seal_job(&delivery(), &Bytes::from_static(BODY), STORE, &keys, now);
+            (keys, job.expect("it can be sealed"))
+        });
+        assert!(!sealed.contains(PASSWORD), "{sealed}");
+        let mut changed = sealed.clone().into_bytes();
+        for change in data.chunks_exact(3) {
+            let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % changed.len();
+            changed[at] ^= change[2];
+        }
+        for text in [data, &changed] {
+            job(text, keys);
+        }
+    });
+}
+
+/// What was sealed opens only in the job that it was sealed for. No text has a secret.
+fn job(text: &[u8], keys: &Keyring) {
+    let job = match parse_job(text, keys) {
+        Ok(job) => job,
+        Err(reason) => {
+            assert!(!reason.is_empty() && reason.len() < 2000, "{reason}");
+            assert!(contains(text, PASSWORD.as_bytes()) || !reason.contains(PASSWORD), "{reason}");
+            return;
+        }
+    };
+    assert!(job.plain_headers.len() <= 3, "{:?}", job.plain_headers);
+    let again = parse_job(job.json.as_bytes(), keys).expect("what was written can be read");
+    assert_eq!((&again.json, &again.body), (&job.json, &job.body), "a job changes each time it is written");
+    match &job.opened {
+        Some(Ok((owner, webhook, seq))) => {
+            let sealed = delivery();
+            assert_eq!(
+                (owner, &webhook.config, *seq),
+                (&sealed.owner, &sealed.webhook.config, sealed.id.seq)
+            );
+            assert_eq!((&*job.id, job.store.as_deref()), (&*sealed.id.token(), Some(STORE)));
+            assert_eq!((&job.task, &*job.webhook, &*job.body), (&sealed.id.task, "w", BODY));
+        }
+        Some(Err(reason)) => {
+            assert!(!reason.is_empty() && reason.len() < 2000 + text.len(), "{reason}");
+            assert!(contains(text, PASSWORD.as_bytes()) || !reason.contains(PASSWORD), "{reason}");
+        }
+        None => assert_eq!(job.store, None),
+    }
+}
+
+/// A request that another process has left: an id, and the members that have had the request.
+fn left(text: &str) {
+    let Some((id, visited)) = parse_left(text) else {
+        assert!(text.trim_matches(' ').is_empty(), "{text:?} was lost");
+        return;
+    };
+    let words: Vec<&str> = std::iter::once(id).chain(visited.iter().map(|member| &**member)).collect();
+    assert!(words.iter().all(|word| !word.is_empty() && !word.contains(' ')), "{words:?}");
+    assert_eq!(words, text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>());
+    let again = words.join(" ");
+    assert_eq!(parse_left(&again), Some((id, visited)), "it changes each time it is written");
 }
 
 /// Whatever Redis returns, reading it comes to an end, and no more comes out than went in.

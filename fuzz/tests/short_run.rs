@@ -103,7 +103,9 @@ short_runs! {
     whatever_an_agent_writes_its_task_ends_or_asks: "agent_output", 100;
     stored_content_is_a_harmless_download_for_its_owner: "artifacts", 500;
     any_card_is_read_the_same_twice: "card", 3000;
+    any_card_record_and_list_of_agents_is_read_as_it_was_sent: "delegation", 3000;
     any_task_of_an_older_dialect_is_read_the_same_twice: "dialects", 2000;
+    any_request_to_a_trigger_gets_a_response_with_harmless_headers: "engine_http", 2000;
     any_grpc_body_gets_a_status_that_does_not_blame_us: "grpc", 1000;
     any_headers_get_an_answer_and_only_credentials_get_in: "headers", 500;
     any_path_and_body_get_an_answer_in_json: "http_json", 1000;
@@ -112,6 +114,8 @@ short_runs! {
     any_card_is_trusted_only_if_it_says_what_was_signed: "jws", 500;
     any_token_lets_in_only_if_it_was_signed: "jwt", 2000;
     any_line_gets_an_answer_of_json_rpc: "lines", 1000;
+    any_output_of_an_mcp_server_is_the_same_however_it_is_cut: "mcp", 2000;
+    a_login_ends_only_with_its_own_code_and_no_error_repeats_a_token: "oauth", 3000;
     any_url_that_leads_inside_is_refused_however_it_is_spelled: "outbound_url", 4000;
     any_page_token_leads_to_own_tasks_or_nowhere: "page_tokens", 500;
     any_pem_is_read_without_repeating_what_may_be_secret: "pem", 2000;

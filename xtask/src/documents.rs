@@ -139,6 +139,31 @@ fn every_test_that_the_documents_name_exists() {
     }
 }
 
+/// The rows of all tables in a page, each with its last column.
+fn last_columns(page: &str) -> Vec<(&str, &str)> {
+    let lines: Vec<&str> = page.lines().collect();
+    let is_row = |line: &str| line.starts_with("| ");
+    let rows = lines.iter().zip(lines.iter().skip(1).chain([&""]));
+    let rows = rows.filter(|(line, next)| is_row(line) && !next.starts_with("|-")).map(|(line, _)| *line);
+    rows.map(|row| (row, row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap_or_default())).collect()
+}
+
+#[test]
+fn every_limit_in_the_documents_has_tests_that_exist() {
+    let mut code = String::new();
+    read_code(&run::root().join("crates"), &mut code);
+    let page = read("docs/limits.md");
+    let rows = last_columns(&page);
+    assert!(rows.len() > 80, "{}", rows.len());
+    for (row, tests) in rows {
+        let tests = tests_in(tests);
+        assert!(!tests.is_empty(), "a limit without a test: {row}");
+        let missing: Vec<_> =
+            tests.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+        assert!(missing.is_empty(), "tests that do not exist: {missing:?}: {row}");
+    }
+}
+
 #[test]
 fn every_message_that_the_page_on_troubleshooting_explains_exists() {
     let page = read("docs/troubleshooting.md");

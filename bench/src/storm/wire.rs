@@ -1,4 +1,4 @@
-//! Bytes for one connection: almost right, or not at all.
+//! Bytes for one connection, over HTTP/1, HTTP/2, WebSocket or in lines: almost right, or not at all.
 
 use fastrand::Rng;
 
@@ -6,6 +6,7 @@ use fastrand::Rng;
 const SEND: &str = r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"},{"data":{"a":[1,2.5e3,null,"\u00e9"]}}]}}}"#;
 const STREAM: &str = r#"{"jsonrpc":"2.0","id":"s","method":"SendStreamingMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]}}}"#;
 const OLD: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tasks/send","params":{"id":"t","message":{"role":"user","parts":[{"type":"text","text":"hi"}]}}}"#;
+const CANCEL: &str = r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":"s"}}"#;
 const REST: &str = r#"{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]},"configuration":{"historyLength":3}}"#;
 
 /// A request with a body.
@@ -41,10 +42,10 @@ fn valid(random: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// What one connection sends.
+/// What one TCP connection sends.
 pub(super) fn bytes(random: &mut Rng) -> Vec<u8> {
     match random.u8(..8) {
-        0..=3 => {
+        0..=2 => {
             let mut bytes = Vec::new();
             // Several requests at once, on one connection.
             for _ in 0..random.usize(1..4) {
@@ -56,9 +57,172 @@ pub(super) fn bytes(random: &mut Rng) -> Vec<u8> {
             }
             bytes
         }
-        4..=6 => frames(random),
+        3 | 4 => frames(random),
+        5 | 6 => websocket(random),
         _ => noise(random, 4096),
     }
+}
+
+/// What one connection to a Unix socket sends: JSON-RPC in lines.
+pub(super) fn lines(random: &mut Rng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..random.usize(1..20) {
+        let mut line = message(random);
+        for _ in 0..random.usize(..3) {
+            change(&mut line, random);
+        }
+        bytes.append(&mut line);
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+/// A line that must be answered.
+pub(super) fn valid_line() -> Vec<u8> {
+    format!("{SEND}\n").into_bytes()
+}
+
+/// A JSON-RPC message that the server takes, or noise.
+fn message(random: &mut Rng) -> Vec<u8> {
+    let text = match random.u8(..8) {
+        0..=2 => SEND,
+        3 => STREAM,
+        4 => OLD,
+        5 => CANCEL,
+        6 => "",
+        _ => return noise(random, 300),
+    };
+    text.as_bytes().to_vec()
+}
+
+/// The request that opens a WebSocket.
+fn opening(further: &str) -> Vec<u8> {
+    let fixed = "host: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+        sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\na2a-version: 1.0";
+    format!("GET /ws HTTP/1.1\r\n{fixed}\r\n{further}\r\n").into_bytes()
+}
+
+/// The opening of a WebSocket, and a request that must be answered.
+pub(super) fn valid_websocket() -> [Vec<u8>; 2] {
+    let mut frames = Vec::new();
+    websocket_frame(
+        &mut frames,
+        0x81,
+        Some([1, 2, 3, 4]),
+        SEND.len() as u64,
+        Width::Shortest,
+        SEND.as_bytes(),
+    );
+    [opening(""), frames]
+}
+
+/// The end of a WebSocket, without a reason.
+pub(super) fn websocket_end() -> Vec<u8> {
+    let mut frame = Vec::new();
+    websocket_frame(&mut frame, 0x88, Some([0; 4]), 0, Width::Shortest, &[]);
+    frame
+}
+
+/// The opening of a WebSocket, and frames that make more or less sense.
+fn websocket(random: &mut Rng) -> Vec<u8> {
+    let header = "sec-websocket-protocol: ";
+    let further = match random.u8(..6) {
+        0 => format!("{header}a2a\r\n"),
+        1 => format!("{header}a2a, a2a.header.a2a-version.MS4w\r\n"),
+        2 => format!("{header}a2a.header.{}\r\n", "A".repeat(random.usize(..300))),
+        3 => format!("sec-websocket-extensions: permessage-deflate; x={}\r\n", random.u32(..)),
+        _ => String::new(),
+    };
+    let mut bytes = opening(&further);
+    if random.u8(..6) == 0 {
+        change(&mut bytes, random);
+    }
+    for _ in 0..random.usize(1..=40) {
+        let mask = (random.u8(..8) > 0).then(|| random.u32(..).to_be_bytes());
+        match random.u8(..10) {
+            0..=3 => {
+                let mut text = message(random);
+                if random.u8(..3) == 0 {
+                    change(&mut text, random);
+                }
+                let width = [Width::Shortest, Width::Two, Width::Eight][random.usize(..3)];
+                websocket_frame(&mut bytes, 0x81, mask, text.len() as u64, width, &text);
+            }
+            // Pings, pongs and empty frames, many at once.
+            4 => {
+                let head = [0x89, 0x8a, 0x81, 0x82][random.usize(..4)];
+                for _ in 0..random.usize(..200) {
+                    let text = &SEND.as_bytes()[..random.usize(..126)];
+                    websocket_frame(&mut bytes, head, mask, text.len() as u64, Width::Shortest, text);
+                }
+            }
+            // A message in many fragments, which may never end.
+            5 | 6 => {
+                let text = message(random);
+                let size = random.usize(1..64);
+                for (number, piece) in text.chunks(size).enumerate() {
+                    let head = if number == 0 { 0x01 } else { 0x00 };
+                    let is_last = random.bool() && (number + 1) * size >= text.len();
+                    let head = head | if is_last { 0x80 } else { 0 };
+                    websocket_frame(&mut bytes, head, mask, piece.len() as u64, Width::Shortest, piece);
+                }
+            }
+            // A close, with a code or without one.
+            7 => {
+                let content = noise(random, 4);
+                websocket_frame(&mut bytes, 0x88, mask, content.len() as u64, Width::Shortest, &content);
+            }
+            // A length that is not that of the content.
+            8 => {
+                let length = [0, 126, 65_536, 1 << 30, 1 << 40, u64::MAX][random.usize(..6)];
+                let text = message(random);
+                websocket_frame(&mut bytes, 0x81, mask, length, Width::Eight, &text);
+            }
+            // Anything.
+            _ => {
+                let (head, content) = (random.u8(..), noise(random, 300));
+                websocket_frame(&mut bytes, head, mask, content.len() as u64, Width::Shortest, &content);
+            }
+        }
+    }
+    if random.u8(..4) == 0 {
+        change(&mut bytes, random);
+    }
+    bytes
+}
+
+/// In how many bytes a frame has its length.
+#[derive(Clone, Copy)]
+enum Width {
+    Shortest,
+    Two,
+    Eight,
+}
+
+/// Writes a frame of a WebSocket: its flags and type, its mask, the length that it announces, and its content.
+fn websocket_frame(
+    bytes: &mut Vec<u8>,
+    head: u8,
+    mask: Option<[u8; 4]>,
+    length: u64,
+    width: Width,
+    content: &[u8],
+) {
+    let masked = if mask.is_some() { 0x80 } else { 0 };
+    bytes.push(head);
+    match (width, u8::try_from(length), u16::try_from(length)) {
+        (Width::Shortest, Ok(length @ 0..=125), _) => bytes.push(masked | length),
+        (Width::Shortest | Width::Two, _, Ok(length)) => {
+            bytes.push(masked | 126);
+            bytes.extend_from_slice(&length.to_be_bytes());
+        }
+        (Width::Shortest | Width::Two | Width::Eight, _, _) => {
+            bytes.push(masked | 127);
+            bytes.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+    let mask = mask.inspect(|mask| bytes.extend_from_slice(mask)).unwrap_or_default();
+    bytes.extend(content.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
 fn noise(random: &mut Rng, most: usize) -> Vec<u8> {
@@ -157,5 +321,32 @@ mod tests {
         };
         assert_eq!(sent(3), sent(3));
         assert_ne!(sent(3), sent(4));
+    }
+
+    #[test]
+    fn every_protocol_is_sent() {
+        let mut random = Rng::with_seed(1);
+        let sent: Vec<_> = (0..200).map(|_| bytes(&mut random)).collect();
+        for beginning in ["POST /a2a HTTP/1.1", "PRI * HTTP/2.0", "GET /ws HTTP/1.1"] {
+            let count = sent.iter().filter(|bytes| bytes.starts_with(beginning.as_bytes())).count();
+            assert!(count > 10, "{beginning}: {count}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_a_websocket_announces_its_length_as_it_is_told() {
+        let frame = |length, width, mask| {
+            let mut bytes = Vec::new();
+            websocket_frame(&mut bytes, 0x81, mask, length, width, b"ab");
+            bytes
+        };
+        assert_eq!(frame(2, Width::Shortest, None), [0x81, 2, b'a', b'b']);
+        assert_eq!(frame(2, Width::Two, None), [0x81, 126, 0, 2, b'a', b'b']);
+        assert_eq!(frame(126, Width::Shortest, None)[..4], [0x81, 126, 0, 126]);
+        assert_eq!(
+            frame(2, Width::Shortest, Some([1, 2, 3, 4])),
+            [0x81, 0x82, 1, 2, 3, 4, b'a' ^ 1, b'b' ^ 2]
+        );
+        assert_eq!(frame(1 << 30, Width::Shortest, None)[..10], [0x81, 127, 0, 0, 0, 0, 0x40, 0, 0, 0]);
     }
 }

@@ -209,11 +209,23 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 }
 
 /// The position of a part and the size of the whole, from a header such as `bytes 100-199/200`.
-fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
+pub(crate) fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes ")?;
     let (range, total) = text.split_once('/')?;
-    let (first, _) = range.split_once('-')?;
-    Some((first.trim().parse().ok()?, total.trim().parse().ok()))
+    let (first, last) = range.split_once('-')?;
+    let (first, last) = (digits(first)?, digits(last)?);
+    let total = match total.trim() {
+        "*" => None,
+        total => Some(digits(total)?),
+    };
+    let is_within = first <= last && total.is_none_or(|total| last < total);
+    is_within.then_some((first, total))
+}
+
+/// A number of digits only.
+fn digits(text: &str) -> Option<u64> {
+    let text = text.trim();
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -257,7 +269,17 @@ mod tests {
         };
         assert_eq!(range("bytes 100-199/200"), Some((100, Some(200))));
         assert_eq!(range("bytes 0-0/*"), Some((0, None)));
-        for wrong in ["bytes */200", "items 0-1/2", "bytes a-b/c", ""] {
+        assert_eq!(range("bytes 199-199/200"), Some((199, Some(200))));
+        for wrong in [
+            "bytes */200",
+            "items 0-1/2",
+            "bytes a-b/c",
+            "",
+            "bytes 199-200/200",
+            "bytes 2-1/200",
+            "bytes +1-2/200",
+            "bytes 1-2/x",
+        ] {
             assert_eq!(range(wrong), None, "{wrong}");
         }
     }

@@ -75,6 +75,9 @@ pub use interface::{Binding, Interface};
 pub use listing::Listing;
 pub use named_agents::ListedAgent;
 #[cfg(feature = "oauth")]
+#[doc(hidden)]
+pub use oauth::parsing as oauth_parsing;
+#[cfg(feature = "oauth")]
 pub use oauth::{
     FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth,
     RegisteredClient, ResourceTokens, Revocation, TokenKey, TokenStore, TokenStoreError, Tokens,

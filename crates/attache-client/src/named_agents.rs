@@ -49,17 +49,12 @@ impl Client {
         with_timeout(http.options.call_timeout, async {
             let (mut agents, mut token) = (Vec::new(), String::new());
             for _ in 0..MAX_PAGES {
-                let page = read_page(http, &list, &token).await?;
-                for Row { name, url, card } in page.agents {
-                    let what = format!("the card of `{name}`");
-                    let card =
-                        card_of(card.get().as_bytes()).map_err(|error| invalid_response(&what, &error))?;
-                    agents.push(ListedAgent { name, url, card });
-                }
-                if page.next_page_token.is_empty() {
+                let (listed, next) = read_page(http, &list, &token).await?;
+                agents.extend(listed);
+                if next.is_empty() {
                     return Ok(agents);
                 }
-                token = page.next_page_token;
+                token = next;
             }
             Err(ClientError::Protocol(format!("the list of agents has more than {MAX_PAGES} pages")))
         })
@@ -80,7 +75,7 @@ fn list_url(card: &Url) -> Url {
     url
 }
 
-async fn read_page(http: &Http, list: &Url, token: &str) -> Result<Page, ClientError> {
+async fn read_page(http: &Http, list: &Url, token: &str) -> Result<(Vec<ListedAgent>, String), ClientError> {
     let mut url = list.clone();
     if !token.is_empty() {
         url.query_pairs_mut().append_pair("pageToken", token);
@@ -97,9 +92,20 @@ async fn read_page(http: &Http, list: &Url, token: &str) -> Result<Page, ClientE
     if !status.is_success() {
         return Err(status_error(&url, status, &body));
     }
-    serde_json::from_slice(&body).map_err(|error| {
-        ClientError::Protocol(format!("the list at `{}` is invalid: {error}", display_url(&url)))
-    })
+    parse_page(&url, &body)
+}
+
+/// Parses a page of the list: its agents, and the token of the next page, which is empty after the last one.
+pub(crate) fn parse_page(url: &Url, body: &[u8]) -> Result<(Vec<ListedAgent>, String), ClientError> {
+    let Page { agents, next_page_token } = serde_json::from_slice(body).map_err(|error| {
+        ClientError::Protocol(format!("the list at `{}` is invalid: {error}", display_url(url)))
+    })?;
+    let listed = agents.into_iter().map(|Row { name, url, card }| {
+        let what = format!("the card of `{name}`");
+        let card = card_of(card.get().as_bytes()).map_err(|error| invalid_response(&what, &error))?;
+        Ok(ListedAgent { name, url, card })
+    });
+    Ok((listed.collect::<Result<_, ClientError>>()?, next_page_token))
 }
 
 #[cfg(test)]

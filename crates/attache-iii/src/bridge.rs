@@ -181,21 +181,31 @@ struct HttpInvocation {
 
 impl HttpInvocation {
     async fn into_request(self, worker: &Worker) -> Result<Request<Full<Bytes>>, CallError> {
+        let mut request = self.to_request()?;
+        if let (None, Some(channel)) = (self.body_in_call(), &self.request_body)
+            && has_body(request.headers(), request.method())
+        {
+            *request.body_mut() = Full::new(read_body(worker, channel).await?);
+        }
+        Ok(request)
+    }
+
+    /// The request with the body that is in the call.
+    fn to_request(&self) -> Result<Request<Full<Bytes>>, CallError> {
         let unreadable =
             |what: &str| CallError::remote("invalid_request", format!("the {what} cannot be read"));
         let uri: Uri = self.uri().parse().map_err(|_| unreadable("path"))?;
         let method: Method = self.method.to_ascii_uppercase().parse().map_err(|_| unreadable("method"))?;
-        let headers = self.header_map();
-        let body = match (&self.body, &self.request_body) {
-            (Some(body), _) if body.get() != "null" => Bytes::copy_from_slice(body.get().as_bytes()),
-            (_, Some(channel)) if has_body(&headers, &method) => read_body(worker, channel).await?,
-            (_, _) => Bytes::new(),
-        };
-        let mut request = Request::new(Full::new(body));
+        let body = self.body_in_call().map(|body| Bytes::copy_from_slice(body.get().as_bytes()));
+        let mut request = Request::new(Full::new(body.unwrap_or_default()));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
+        *request.headers_mut() = self.header_map();
         Ok(request)
+    }
+
+    fn body_in_call(&self) -> Option<&RawValue> {
+        self.body.as_deref().filter(|body| body.get() != "null")
     }
 
     /// The requested path. Path parameters arrive encoded, values of the query arrive decoded.
@@ -223,6 +233,13 @@ impl HttpInvocation {
         // The length belongs to the body as the engine received it, and the body in the call may have another one.
         readable.filter(|(name, _)| name != CONTENT_LENGTH || self.body.is_none()).collect()
     }
+}
+
+/// Parses a call of an engine as the request that it stands for, with the body that is in the call. For fuzzing.
+pub(crate) fn read_invocation(call: &str) -> Result<Request<Full<Bytes>>, CallError> {
+    let invocation: HttpInvocation = serde_json::from_str(call)
+        .map_err(|error| CallError::remote("deserialization_error", error.to_string()))?;
+    invocation.to_request()
 }
 
 fn has_body(headers: &HeaderMap, method: &Method) -> bool {

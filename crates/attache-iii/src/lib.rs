@@ -23,6 +23,8 @@ mod input;
 mod metadata;
 mod missing;
 mod outcome;
+#[doc(hidden)]
+pub mod parsing;
 mod progress;
 mod reply;
 mod resolve;

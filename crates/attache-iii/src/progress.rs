@@ -136,6 +136,8 @@ mod tests {
             );
         }
         let _reports = calls.begin(&"t".into());
+        assert_eq!(MAX_TEXT, 16 * 1024);
+        report(&calls, "t", &"x".repeat(MAX_TEXT)).unwrap();
         assert!(report(&calls, "t", &"x".repeat(MAX_TEXT + 1)).is_err());
     }
 

@@ -42,6 +42,9 @@ pub use crate::options::{CardTransports, GrpcAddress, Paths, ServerOptions};
 pub use crate::peer::{Peer, PeerProcess};
 #[cfg(feature = "redis")]
 pub use crate::push::{DeadJob, DeadJobDetails, PushQueue};
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub use crate::push::{ParsedJob, parse_job, seal_job};
 pub use crate::push::{PushOptions, SigningSecret};
 pub use crate::request_log::RequestLog;
 pub use crate::server::{Server, ServerError};
@@ -51,7 +54,7 @@ pub use crate::transport::descriptors::raise_file_limit;
 pub use crate::transport::redis::RedisStreams;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
-pub use crate::transport::redis::{ParsedEntry, parse_entry};
+pub use crate::transport::redis::{ParsedEntry, parse_entry, parse_left};
 pub use crate::transport::{Listening, LocalAddress, stop_signal};
 pub use attache_outbound::{IpNet, Policy};
 #[cfg(feature = "redis")]

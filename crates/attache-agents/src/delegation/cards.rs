@@ -31,6 +31,9 @@ const OWN_MEMBERS: &str = "agent_card_members";
 /// The timeout for finding a card.
 const FIND_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// How much is shown of the reason why a document is not a card, in characters. It can repeat what the agent sent.
+const MAX_REASON: usize = 300;
+
 /// How many discovered cards are kept.
 const MAX_CARDS: usize = 1000;
 
@@ -202,8 +205,11 @@ pub(super) async fn find(fetcher: &Fetcher, address: &Url) -> Result<FoundCard, 
 }
 
 impl FoundCard {
-    fn parse(url: Url, body: &[u8]) -> Result<Self, String> {
-        let invalid = |reason: &dyn std::fmt::Display| format!("`{url}` is not a card: {reason}");
+    pub(super) fn parse(url: Url, body: &[u8]) -> Result<Self, String> {
+        let invalid = |reason: &dyn std::fmt::Display| {
+            let reason: String = reason.to_string().chars().take(MAX_REASON).collect();
+            format!("`{}` is not a card: {reason}", redact_url(&url))
+        };
         let raw: Map<String, Value> = serde_json::from_slice(body).map_err(|error| invalid(&error))?;
         let card =
             read_card(body).or_else(|error| or_tolerantly(error, body)).map_err(|error| invalid(&error))?;
@@ -244,7 +250,7 @@ impl FoundCard {
 
     /// The card as the agent sent it, completed with the members that callers expect: `url`, `capabilities.tools` and
     /// `authentication.schemes`.
-    fn into_documented(self) -> Value {
+    pub(super) fn into_documented(self) -> Value {
         let url = self.card.supported_interfaces.first().map_or("", |interface| &interface.url);
         let mut raw = Value::Object(self.raw);
         add_missing(&mut raw, v0_1_json(&self.card, url));
@@ -311,6 +317,15 @@ mod tests {
         for invalid in [json!({}), json!([]), json!({"name": "a"})] {
             assert!(parse(&invalid).is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn why_a_document_is_no_card_is_short_and_has_no_secret_of_the_address() {
+        let url = Url::parse("https://u:s3cret@a.example/card.json?key=s3cret").unwrap();
+        let long = json!("x".repeat(100_000)).to_string();
+        let reason = FoundCard::parse(url, long.as_bytes()).err().unwrap();
+        assert!(reason.starts_with("`https://a.example/card.json` is not a card: "), "{reason}");
+        assert!(reason.len() < 400, "{}", reason.len());
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod error;
 mod fetch;
 mod functions;
 mod input;
+#[doc(hidden)]
+pub mod parsing;
 mod record;
 mod request;
 mod sending;

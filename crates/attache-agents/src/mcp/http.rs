@@ -7,8 +7,8 @@ use std::time::Duration;
 use attache_client::Address;
 use attache_outbound::{build_client, causes, guarded_client, restricted_client};
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use parking_lot::Mutex;
@@ -179,19 +179,28 @@ impl Http {
     }
 
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
-        let mut limiter = EventLimit { limit: self.0.max_body, length: 0, is_line_empty: true };
-        let bytes = response.bytes_stream().map(move |chunk| {
-            let chunk = chunk.map_err(|error| std::io::Error::other(cause(&error)))?;
-            limiter.count(&chunk)?;
-            Ok::<Bytes, std::io::Error>(chunk)
-        });
-        // After an error nothing more is read.
-        let bytes = bytes.scan(false, |failed, chunk| {
-            let is_over = std::mem::replace(failed, *failed || chunk.is_err());
-            std::future::ready((!is_over).then_some(chunk))
-        });
-        SseStream::from_bytes_stream(bytes).boxed()
+        let bytes =
+            response.bytes_stream().map(|chunk| chunk.map_err(|error| std::io::Error::other(cause(&error))));
+        events(bytes, self.0.max_body)
     }
+}
+
+/// The events in a stream of bytes. An event of more than `limit` bytes is an error, after which nothing is read.
+pub(super) fn events(
+    bytes: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+    limit: usize,
+) -> BoxStream<'static, Result<Sse, SseError>> {
+    let mut limiter = EventLimit::new(limit);
+    let bytes = bytes.map(move |chunk| {
+        let chunk = chunk?;
+        limiter.count(&chunk)?;
+        Ok::<Bytes, std::io::Error>(chunk)
+    });
+    let bytes = bytes.scan(false, |failed, chunk| {
+        let is_over = std::mem::replace(failed, *failed || chunk.is_err());
+        std::future::ready((!is_over).then_some(chunk))
+    });
+    SseStream::from_bytes_stream(bytes).boxed()
 }
 
 /// The headers of the options.
@@ -240,15 +249,23 @@ struct EventLimit {
     limit: usize,
     length: usize,
     is_line_empty: bool,
+    is_after_return: bool,
 }
 
 impl EventLimit {
+    fn new(limit: usize) -> Self {
+        Self { limit, length: 0, is_line_empty: true, is_after_return: false }
+    }
+
     fn count(&mut self, chunk: &[u8]) -> std::io::Result<()> {
         for byte in chunk {
+            // A line ends with a line feed, a carriage return, or both.
+            let is_second_byte_of_end = *byte == b'\n' && self.is_after_return;
+            self.is_after_return = *byte == b'\r';
             match byte {
-                b'\n' if self.is_line_empty => self.length = 0,
-                b'\n' => self.is_line_empty = true,
-                b'\r' => {}
+                b'\n' if is_second_byte_of_end => {}
+                b'\n' | b'\r' if self.is_line_empty => self.length = 0,
+                b'\n' | b'\r' => self.is_line_empty = true,
                 _ => {
                     self.is_line_empty = false;
                     self.length += 1;
@@ -372,11 +389,12 @@ mod tests {
 
     #[test]
     fn an_event_is_bounded_and_a_stream_is_not() {
-        let mut limit = EventLimit { limit: 10, length: 0, is_line_empty: true };
-        for _ in 0..100 {
-            assert!(limit.count(b"data: ab").is_ok());
-            assert!(limit.count(b"\r\n\r\n").is_ok());
+        let mut limit = EventLimit::new(10);
+        for end in ["\r\n\r\n", "\n\n", "\r\r", "\r\n\n"].into_iter().cycle().take(100) {
+            assert!(limit.count(b"data: abcd").is_ok());
+            assert!(limit.count(end.as_bytes()).is_ok());
         }
+        assert!(EventLimit::new(10).count(b"data: abcde").is_err());
         assert!(limit.count(b"data: ab\n").is_ok());
         assert!(limit.count(b"data: ab\n").is_err());
     }

@@ -21,7 +21,7 @@ pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32_090);
 pub(super) const UNREADABLE: ErrorCode = ErrorCode(-32_091);
 
 /// How much of a line that is too long is kept at both ends, in bytes, to find the request that it answers.
-const KEPT: usize = 256;
+pub(super) const KEPT: usize = 256;
 
 /// How many lines in a row may not be messages. Then the program is not an MCP server.
 const MAX_GARBAGE: usize = 1_000;
@@ -45,6 +45,11 @@ impl<R, W> Lines<R, W> {
         let input = Arc::new(Mutex::new(Some(input)));
         let (line, limit) = (Vec::new(), LogLimit::default());
         Self { input, output, line, tail: None, max_line, garbage: 0, limit, server }
+    }
+
+    /// How much of an incomplete line is kept, in bytes.
+    pub(super) fn kept(&self) -> usize {
+        self.line.len() + self.tail.as_ref().map_or(0, Vec::len)
     }
 
     /// Takes a line that is complete.
@@ -155,17 +160,13 @@ where
                 self.line.extend_from_slice(piece);
             } else {
                 // Only both ends are kept.
-                let tail = self.tail.get_or_insert_with(|| {
-                    let start = self.line.len().saturating_sub(KEPT);
-                    let end = self.line[start..].to_vec();
-                    if self.line.len() < KEPT {
-                        let missing = KEPT - self.line.len();
-                        self.line.extend_from_slice(&piece[..piece.len().min(missing)]);
-                    }
-                    self.line.truncate(KEPT);
-                    self.line.shrink_to_fit();
-                    end
-                });
+                let tail = self
+                    .tail
+                    .get_or_insert_with(|| self.line[self.line.len().saturating_sub(KEPT)..].to_vec());
+                let missing = KEPT.saturating_sub(self.line.len());
+                self.line.extend_from_slice(&piece[..piece.len().min(missing)]);
+                self.line.truncate(KEPT);
+                self.line.shrink_to_fit();
                 tail.extend_from_slice(&piece[piece.len().saturating_sub(KEPT)..]);
                 let excess = tail.len().saturating_sub(KEPT);
                 tail.drain(..excess);
@@ -241,8 +242,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_id_of_a_line_that_is_too_long_is_found_in_any_pieces() {
+        let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":12,\"result\":\"{}\"}}\n", "x".repeat(1_000));
+        for size in [1, 7, 5_000] {
+            let output = tokio::io::BufReader::with_capacity(size, long.as_bytes());
+            let mut lines = Lines::new(output, tokio::io::sink(), 10, "test".into());
+            let message = lines.receive().await.unwrap();
+            assert_eq!(errors(&[message]), [(TOO_LARGE.0, "12".to_owned())], "{size}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_program_that_never_writes_a_message_is_given_up() {
-        let output = "hello\n".repeat(MAX_GARBAGE + 50) + "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
-        assert!(received(&output, 1000).await.is_empty());
+        assert_eq!(MAX_GARBAGE, 1_000);
+        let message = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
+        let count = async |lines: usize| received(&("hello\n".repeat(lines) + message), 1000).await.len();
+        assert_eq!((count(999).await, count(1_000).await), (1, 0));
     }
 }

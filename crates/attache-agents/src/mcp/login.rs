@@ -156,26 +156,23 @@ impl OAuthLogin {
 pub(super) async fn login_place(client: &Client, url: &Url, challenge: &HeaderMap) -> LoginPlace {
     let challenge = Challenge::read(challenge);
     let metadata = metadata(client, url, &challenge).await;
-    let issuer = match metadata.authorization_servers.into_iter().next() {
-        Some(issuer) => issuer,
-        // Before there was metadata of resources, the MCP server was its own authorization server.
-        None => url.origin().ascii_serialization(),
-    };
-    LoginPlace { issuer, scopes: challenge.scopes.unwrap_or(metadata.scopes_supported) }
+    challenge.place(url, metadata)
 }
 
-/// The metadata of the server: where it says, or at the well-known places. It must have the origin of the server.
+/// The URLs that a challenge names for the metadata, and where callers log in, if this is the metadata.
+pub(super) fn read_login_place(
+    url: &Url,
+    challenge: &HeaderMap,
+    metadata: &[u8],
+) -> Result<(Vec<Url>, LoginPlace), serde_json::Error> {
+    let challenge = Challenge::read(challenge);
+    let urls = challenge.metadata_urls(url);
+    Ok((urls, challenge.place(url, serde_json::from_slice(metadata)?)))
+}
+
+/// The metadata of the server, from the first place that has it.
 async fn metadata(client: &Client, server: &Url, challenge: &Challenge) -> ResourceMetadata {
-    let well_known = "/.well-known/oauth-protected-resource";
-    let path = server.path().trim_end_matches('/');
-    let usual = [format!("{well_known}{path}"), well_known.to_owned()];
-    let named = challenge.metadata.as_deref().and_then(|url| Url::parse(url).ok());
-    let usual = usual.iter().filter_map(|path| server.join(path).ok());
-    for url in named.into_iter().chain(usual) {
-        if url.origin() != server.origin() {
-            tracing::warn!(target: "attache::mcp", %url, "the metadata of an MCP server is at another origin and is not used");
-            continue;
-        }
+    for url in challenge.metadata_urls(server) {
         let Ok(response) = client.get(url).header("accept", "application/json").send().await else {
             continue;
         };
@@ -213,6 +210,34 @@ impl Challenge {
             challenge.scopes = challenge.scopes.or_else(scopes);
         }
         challenge
+    }
+
+    /// Where the metadata of the server can be: where it says, and at the well-known places. It must have the origin of the server.
+    fn metadata_urls(&self, server: &Url) -> Vec<Url> {
+        let well_known = "/.well-known/oauth-protected-resource";
+        let path = server.path().trim_end_matches('/');
+        let usual = [format!("{well_known}{path}"), well_known.to_owned()];
+        let named = self.metadata.as_deref().and_then(|url| Url::parse(url).ok());
+        let usual = usual.iter().filter_map(|path| server.join(path).ok());
+        let mut urls: Vec<Url> = named.into_iter().chain(usual).collect();
+        urls.retain(|url| {
+            let is_own = url.origin() == server.origin();
+            if !is_own {
+                tracing::warn!(target: "attache::mcp", %url, "the metadata of an MCP server is at another origin and is not used");
+            }
+            is_own
+        });
+        urls
+    }
+
+    /// Where callers log in, according to the challenge and the metadata.
+    fn place(self, server: &Url, metadata: ResourceMetadata) -> LoginPlace {
+        let issuer = match metadata.authorization_servers.into_iter().next() {
+            Some(issuer) => issuer,
+            // Before there was metadata of resources, the MCP server was its own authorization server.
+            None => server.origin().ascii_serialization(),
+        };
+        LoginPlace { issuer, scopes: self.scopes.unwrap_or(metadata.scopes_supported) }
     }
 }
 

@@ -18,6 +18,8 @@ mod http;
 mod lines;
 mod login;
 mod options;
+#[doc(hidden)]
+pub mod parsing;
 mod process;
 mod question;
 mod request;

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::Url;
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use url::{Origin, form_urlencoded};
@@ -183,11 +183,10 @@ async fn wait_for_redirect(
     };
     let answering = async {
         while let Some((target, socket)) = requests.recv().await {
-            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-            if path != PATH {
+            let Some(query) = callback(&target) else {
                 respond(socket, "404 Not Found", "There is nothing here", "").await;
                 continue;
-            }
+            };
             match expected.code(query) {
                 None => {
                     let text = "This is not the answer to a login that started here.";
@@ -212,18 +211,53 @@ async fn wait_for_redirect(
     }
 }
 
+/// The query of a target, if it is the redirect.
+fn callback(target: &str) -> Option<&str> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    (path == PATH).then_some(query)
+}
+
+/// The code in a request of a browser, for fuzzing: the result of the login that the request ends, if it ends one.
+///
+/// The server has a name, which it must send if `sends_issuer` is true.
+pub(super) async fn read_redirect(
+    request: impl AsyncRead + Unpin,
+    state: &str,
+    issuer: &Url,
+    sends_issuer: bool,
+) -> Option<Result<String, LoginError>> {
+    let server = Server {
+        name: issuer.origin().ascii_serialization(),
+        token: issuer.clone(),
+        refresh: issuer.clone(),
+        authorize: Some(issuer.clone()),
+        device: None,
+        revoke: None,
+        registration: None,
+        issuer: Some(issuer.to_string()),
+        sends_issuer,
+        offline_access: false,
+        secret_in_body: false,
+    };
+    let (target, _) = read_target(request).await?;
+    ExpectedRedirect { state, server: &server, agreed: &[] }.code(callback(&target)?)
+}
+
 /// The target of a `GET`, once the browser has sent the complete request head.
-async fn read_target(mut socket: TcpStream) -> Option<(String, TcpStream)> {
+async fn read_target<S: AsyncRead + Unpin>(mut socket: S) -> Option<(String, S)> {
     let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    let end = loop {
+        if let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") {
+            break end;
+        }
         let mut bytes = [0; 1024];
         let length = socket.read(&mut bytes).await.ok().filter(|length| *length > 0)?;
         head.extend_from_slice(&bytes[..length]);
         if head.len() > MAX_HEAD {
             return None;
         }
-    }
-    let line = std::str::from_utf8(&head).ok()?.lines().next()?;
+    };
+    let line = std::str::from_utf8(&head[..end]).ok()?.lines().next()?;
     let target = line.strip_prefix("GET ")?.split(' ').next()?.to_owned();
     Some((target, socket))
 }

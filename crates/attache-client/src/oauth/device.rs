@@ -18,15 +18,16 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const SLOWER: Duration = Duration::from_secs(5);
 
 /// Limits for the interval and for the lifetime of a code, regardless of what the server states.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// The response of the device authorization endpoint (RFC 8628, section 3.2).
 #[derive(Deserialize)]
-struct DeviceCodeResponse {
+pub(super) struct DeviceCodeResponse {
     device_code: String,
-    user_code: String,
-    verification_uri: String,
+    pub(super) user_code: String,
+    pub(super) verification_uri: String,
     verification_uri_complete: Option<String>,
     expires_in: u64,
     interval: Option<u64>,
@@ -49,21 +50,27 @@ pub(super) async fn login(
         code: &response.user_code,
         url_with_code: response.verification_uri_complete.as_deref(),
     });
-    let polling = Polling {
-        interval: response.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
-        limit: Duration::from_secs(response.expires_in).min(LONGEST),
-    };
+    let polling = Polling::of(&response);
     let result = polling.run(async || token_request.device_code(&response.device_code).await).await;
     result.unwrap_or_else(|late| Err(late.at(&server.name)))
 }
 
 /// How often to poll, and for how long.
-struct Polling {
-    interval: Duration,
-    limit: Duration,
+pub(super) struct Polling {
+    pub(super) interval: Duration,
+    pub(super) limit: Duration,
 }
 
 impl Polling {
+    /// What a server asks for, within our limits.
+    pub(super) fn of(response: &DeviceCodeResponse) -> Self {
+        let interval = response.interval.map_or(INTERVAL, Duration::from_secs);
+        Self {
+            interval: interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL),
+            limit: Duration::from_secs(response.expires_in).min(LONGEST),
+        }
+    }
+
     /// Polls until there is a result.
     async fn run<T>(
         mut self,
@@ -98,7 +105,7 @@ impl Polling {
     }
 
     fn slow_down(&mut self, interval: Duration) {
-        self.interval = interval.clamp(Duration::from_secs(1), LONGEST_INTERVAL);
+        self.interval = interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
     }
 }
 
@@ -137,6 +144,29 @@ mod tests {
         let (result, polled_at) = polled(600, answers).await;
         assert!(matches!(result, Ok(Ok(()))));
         assert_eq!(polled_at, [5, 10, 20, 30, 45, 60]);
+    }
+
+    #[test]
+    fn a_server_cannot_make_the_client_poll_without_a_pause_or_for_ever() {
+        let polling = |interval: Option<u64>, expires_in| {
+            let (device_code, user_code, verification_uri) = Default::default();
+            let verification_uri_complete = None;
+            let response = DeviceCodeResponse {
+                device_code,
+                user_code,
+                verification_uri,
+                verification_uri_complete,
+                expires_in,
+                interval,
+            };
+            let Polling { interval, limit } = Polling::of(&response);
+            (interval.as_secs(), limit.as_secs())
+        };
+        assert_eq!(polling(None, 0), (5, 0));
+        assert_eq!(polling(Some(0), 3600), (1, 3600));
+        assert_eq!(polling(Some(1), 3601), (1, 3600));
+        assert_eq!(polling(Some(60), u64::MAX), (60, 3600));
+        assert_eq!(polling(Some(61), 1), (60, 1));
     }
 
     #[tokio::test(start_paused = true)]

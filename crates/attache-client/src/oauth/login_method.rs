@@ -7,6 +7,7 @@ use serde::Deserialize;
 use url::Origin;
 
 use super::error::LoginError;
+use super::token_request::place;
 use crate::ClientError;
 use crate::http::{Http, display_url, is_local, with_timeout};
 
@@ -211,7 +212,7 @@ pub(super) struct Server {
 
 /// The metadata of an authorization server (RFC 8414, OpenID Connect Discovery).
 #[derive(Debug, Deserialize)]
-struct ServerMetadata {
+pub(super) struct ServerMetadata {
     issuer: String,
     token_endpoint: String,
     authorization_endpoint: Option<String>,
@@ -266,16 +267,25 @@ async fn fetch_metadata(http: &Http, server: &str, address: &str) -> Result<Serv
         Ok((status, http.body(&url, response).await?))
     })
     .await?;
-    let wrong = |why: String| LoginError::InvalidResponse(why).at(server);
+    read_metadata(&url, status, &body).map_err(|error| error.at(server))
+}
+
+/// Parses the metadata at a URL.
+pub(super) fn read_metadata(
+    url: &Url,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<ServerMetadata, LoginError> {
+    let wrong = |why: String| LoginError::InvalidResponse(format!("`{}` {why}", display_url(url)));
     // Redirects are not followed: one could lead to the metadata of another server.
     if status != StatusCode::OK {
-        return Err(wrong(format!("`{}` answered with HTTP status {}", display_url(&url), status.as_u16())));
+        return Err(wrong(format!("answered with HTTP status {}", status.as_u16())));
     }
-    let metadata: ServerMetadata = serde_json::from_slice(&body)
-        .map_err(|error| wrong(format!("`{}` does not describe a server: {error}", display_url(&url))))?;
-    if !is_metadata_url(&metadata.issuer, &url) {
-        let shown: String = metadata.issuer.chars().take(200).collect();
-        return Err(wrong(format!("`{}` describes `{shown}`, which is another server", display_url(&url))));
+    let metadata: ServerMetadata = serde_json::from_slice(body)
+        .map_err(|error| wrong(format!("does not describe a server: {}", place(&error))))?;
+    if !is_metadata_url(&metadata.issuer, url) {
+        let shown: String = metadata.issuer.chars().filter(|c| !c.is_control()).take(200).collect();
+        return Err(wrong(format!("describes `{shown}`, which is another server")));
     }
     Ok(metadata)
 }
@@ -297,7 +307,11 @@ fn is_metadata_url(issuer: &str, url: &Url) -> bool {
 }
 
 impl Server {
-    fn from_metadata(http: &Http, name: String, metadata: ServerMetadata) -> Result<Self, ClientError> {
+    pub(super) fn from_metadata(
+        http: &Http,
+        name: String,
+        metadata: ServerMetadata,
+    ) -> Result<Self, ClientError> {
         let optional = |url: Option<String>| url.map(|url| check_url(http, &name, &url)).transpose();
         let token = check_url(http, &name, &metadata.token_endpoint)?;
         let methods = metadata.token_endpoint_auth_methods_supported.unwrap_or_default();
@@ -357,7 +371,7 @@ pub(super) fn require_secure(url: Url) -> Result<Url, LoginError> {
     if url.scheme() == "https" || url.scheme() == "http" && is_local(&url) {
         Ok(url)
     } else {
-        Err(LoginError::Insecure(display_url(&url)))
+        Err(LoginError::Insecure(display_url(&url).chars().take(200).collect()))
     }
 }
 

@@ -13,6 +13,7 @@ mod device;
 mod error;
 mod file;
 mod login_method;
+pub mod parsing;
 mod registration;
 mod resource;
 mod revoke;

@@ -1,7 +1,7 @@
 //! Registration of a client at an authorization server that lets clients register themselves (RFC 7591).
 
-use reqwest::Method;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -72,14 +72,18 @@ pub(super) async fn register(
         Ok((status, http.body(url, response).await?))
     })
     .await?;
+    read_client(status, &body).map_err(|error| error.at(&server.name))
+}
+
+/// Parses the response to a registration. Errors do not repeat it, because it has a secret.
+pub(super) fn read_client(status: StatusCode, body: &[u8]) -> Result<RegisteredClient, LoginError> {
     if !status.is_success() {
-        return Err(parse_error(status, &body).at(&server.name));
+        return Err(parse_error(status, body));
     }
-    // The error does not repeat the response, which has a secret.
     let invalid = || LoginError::InvalidResponse("the registered client has no `client_id`".to_owned());
-    let client: RegisteredClient = serde_json::from_slice(&body).map_err(|_| invalid().at(&server.name))?;
+    let client: RegisteredClient = serde_json::from_slice(body).map_err(|_| invalid())?;
     match client.id.is_empty() {
-        true => Err(invalid().at(&server.name)),
+        true => Err(invalid()),
         false => Ok(client),
     }
 }

@@ -98,21 +98,8 @@ impl TokenRequest<'_> {
     }
 
     async fn tokens(self, url: &Url, pairs: &[(&str, &str)]) -> Result<Tokens, ClientError> {
-        let granted: TokenResponse = self.ask(url, pairs).await?;
-        let wrong = |why: &str| LoginError::InvalidResponse(why.to_owned()).at(&self.server.name);
-        if granted.access_token.is_empty() {
-            return Err(wrong("its `access_token` is empty"));
-        }
-        // Other types bind the token to a key, which is not supported.
-        if !granted.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(wrong("its `token_type` is not supported, expected `Bearer`"));
-        }
-        let lifetime = granted.expires_in.map(Duration::from_secs);
-        Ok(Tokens {
-            access: granted.access_token.into(),
-            refresh: granted.refresh_token.filter(|token| !token.is_empty()).map(Secret::from),
-            renew: lifetime.map(|lifetime| Tokens::renewal(now(), lifetime)),
-        })
+        let (status, body) = self.post(url, pairs).await?;
+        read_tokens(status, &body).map_err(|error| error.at(&self.server.name))
     }
 
     /// Sends an authenticated request and parses the response.
@@ -159,17 +146,36 @@ impl TokenRequest<'_> {
     }
 }
 
+/// Parses the response of a token endpoint.
+pub(super) fn read_tokens(status: StatusCode, body: &[u8]) -> Result<Tokens, LoginError> {
+    let granted: TokenResponse = read(status, body)?;
+    let wrong = |why: &str| LoginError::InvalidResponse(why.to_owned());
+    if granted.access_token.is_empty() {
+        return Err(wrong("its `access_token` is empty"));
+    }
+    // Other types bind the token to a key, which is not supported.
+    if !granted.token_type.eq_ignore_ascii_case("bearer") {
+        return Err(wrong("its `token_type` is not supported, expected `Bearer`"));
+    }
+    let lifetime = granted.expires_in.map(Duration::from_secs);
+    Ok(Tokens {
+        access: granted.access_token.into(),
+        refresh: granted.refresh_token.filter(|token| !token.is_empty()).map(Secret::from),
+        renew: lifetime.map(|lifetime| Tokens::renewal(now(), lifetime)),
+    })
+}
+
 /// Parses a response. Errors do not repeat its content, because it may contain tokens.
-fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, LoginError> {
+pub(super) fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, LoginError> {
     if status == StatusCode::OK {
-        return serde_json::from_slice(body).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            LoginError::InvalidResponse(format!(
-                "a member is missing or invalid (line {line}, column {column})"
-            ))
-        });
+        return serde_json::from_slice(body).map_err(|error| LoginError::InvalidResponse(place(&error)));
     }
     Err(parse_error(status, body))
+}
+
+/// Where a response is invalid, without the text that is there.
+pub(super) fn place(error: &serde_json::Error) -> String {
+    format!("a member is missing or invalid (line {}, column {})", error.line(), error.column())
 }
 
 /// The error that a server reports.

@@ -8,6 +8,8 @@ use attache_protocol::{
     ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse, Task,
     TaskPushNotificationConfig,
 };
+use reqwest::Url;
+use reqwest::header::HeaderMap;
 
 #[cfg(feature = "redis")]
 pub use super::channel::parsing::redis_replies;
@@ -17,6 +19,8 @@ use super::grpc::{FileForm, Package};
 use super::jsonrpc::Id;
 use super::reader::{FromResponse, Reader};
 use super::sse::Decoder;
+use crate::named_agents::parse_page;
+use crate::{ClientError, ListedAgent};
 
 /// An event of a stream, with its id.
 pub type Event = (Option<Arc<str>>, Vec<u8>);
@@ -28,6 +32,17 @@ pub fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> O
         decoder.feed(piece, &mut frames).ok()?;
     }
     Some(frames.into_iter().map(|frame| (frame.id, frame.data)).collect())
+}
+
+/// The agents in a page of the list of a server, and the token of the next page.
+pub fn listed_agents(body: &[u8]) -> Result<(Vec<ListedAgent>, String), ClientError> {
+    let url = Url::parse("https://agents.example/agents");
+    parse_page(&url.map_err(|error| ClientError::Invalid(error.to_string()))?, body)
+}
+
+/// The position of a part and the size of the whole content, from the header `Content-Range`.
+pub fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
+    crate::download::content_range(headers)
 }
 
 /// Parses a body and an event with every binding and version. Returns how many succeeded.

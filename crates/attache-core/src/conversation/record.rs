@@ -357,6 +357,15 @@ mod tests {
         ContextKey { owner, id: id.to_string().as_str().into() }
     }
 
+    #[test]
+    fn as_many_contexts_are_remembered_as_the_page_on_limits_says() {
+        let page = include_str!("../../../../docs/limits.md");
+        assert_eq!((MAX_RECORDS, PRUNE_AFTER), (10_000, 100));
+        assert!(
+            page.contains("| contexts of one caller that the store remembers | 10,000, and up to 99 more |")
+        );
+    }
+
     #[tokio::test]
     async fn a_caller_with_many_contexts_makes_the_server_forget_its_own_only() {
         let folder = tempfile::tempdir().unwrap();

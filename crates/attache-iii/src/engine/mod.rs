@@ -49,6 +49,7 @@ use self::worker::Worker;
 use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, Updates};
 
 pub use self::http::{HttpBody, HttpRoute, PublicOnly};
+pub(crate) use self::http::{result_as_response, written_head};
 pub use self::listener::EngineListening;
 pub use self::options::{EngineError, EngineLimits, EngineOptions, Token};
 pub use self::writer::ChannelWriter;

@@ -143,3 +143,48 @@ pub(super) fn truncated(text: &str) -> String {
         None => text.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest number for which this holds. It holds for 1, and not for the limit.
+    fn largest(limit: usize, holds: impl Fn(usize) -> bool) -> usize {
+        let (mut good, mut bad) = (1, limit);
+        assert!(holds(good) && !holds(bad));
+        while bad - good > 1 {
+            let middle = good.midpoint(bad);
+            *(if holds(middle) { &mut good } else { &mut bad }) = middle;
+        }
+        good
+    }
+
+    #[test]
+    fn a_pattern_has_2_mib_when_compiled_and_one_repetition_more_is_refused() {
+        assert_eq!(MAX_SIZE, 2 * 1024 * 1024);
+        let pattern = |count: usize| Pattern::new(&format!("\\p{{L}}{{{count}}}"));
+        let most = largest(4_000, |count| pattern(count).is_ok());
+        assert_eq!(pattern(most).map(|pattern| pattern.size()).ok(), Some(MAX_SIZE as u64));
+        let Err(PatternError::TooLarge(reason)) = pattern(most + 1) else { panic!("it is accepted") };
+        assert!(reason.ends_with("needs more than 2097152 bytes when compiled"), "{reason}");
+    }
+
+    #[test]
+    fn a_match_may_backtrack_10_000_times_and_no_more() {
+        // The engine that backtracks, with any limit.
+        let matches = |pattern: &str, limit: usize, text: &str| {
+            let mut builder = fancy_regex::RegexBuilder::new(pattern);
+            builder.backtrack_limit(limit).build().unwrap().is_match(text).is_ok()
+        };
+        let text = |length: usize| "a".repeat(length);
+        let expression = r"^(?:(?=a)a|b)*(?=a)c$";
+        let pattern = Pattern::new(expression).unwrap();
+        assert!(matches!(pattern.engine, Engine::Backtracking(_)));
+        let is_fast = |length| !matches!(pattern.find(&text(length)), MatchResult::TooSlow);
+        let most = largest(MAX_TEXT, is_fast);
+        assert_eq!(MAX_BACKTRACKS, 10_000);
+        assert!(matches(expression, MAX_BACKTRACKS, &text(most)));
+        assert!(!matches(expression, MAX_BACKTRACKS, &text(most + 1)));
+        assert!(matches!(pattern.find(&text(MAX_TEXT + 1)), MatchResult::TooLong));
+    }
+}

@@ -42,13 +42,21 @@ use attache_protocol::{Task, TaskId, TaskState, Timestamp};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use tokio::sync::{Notify, OnceCell};
 use uuid::Uuid;
 
 use self::document::TaskMeta;
 use self::saving::{PendingWrite, PendingWrites, Slot, failed, is_unreachable};
 use self::state::State;
-use crate::Functions;
+use crate::{CallError, Functions};
+
+/// Parses a task in the state, and writes it again. For fuzzing.
+pub(crate) fn read_document(json: &str) -> Result<(Task, Result<Box<RawValue>, CallError>), String> {
+    let document::Document { task, meta } = document::read(json)?;
+    let written = document::write(&task, &meta);
+    Ok((task, written))
+}
 
 /// A lease is written again when it has grown by this much.
 const LEASE_STEP: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! Streaming functions that write too much, or for too long.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_iii::{ChannelItem, FunctionInfo};
 use attache_protocol::{Task, TaskState};
@@ -82,6 +83,23 @@ async fn output_that_goes_on_does_not_outlast_the_time_limit() {
     let task = tell(&Client::new(&engine)).await;
     assert!(status_text(&task).contains("did not return within 1 s"), "{}", status_text(&task));
     assert!(begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_may_end_up_to_5_s_after_the_time_limit() {
+    for (end, expected) in [(5_900, TaskState::Completed), (6_100, TaskState::Failed)] {
+        let engine = FakeEngine::new();
+        register(&engine, true, move |writer| async move {
+            // Without a piece for 5 s, the output counts as ended.
+            for _ in 0..5 {
+                tokio::time::sleep(SECOND).await;
+                let _ = writer.send(ChannelItem::Text("on ".to_owned())).await;
+            }
+            tokio::time::sleep(Duration::from_millis(end) - 5 * SECOND).await;
+        });
+        let task = tell(&Client::new(&engine)).await;
+        assert_eq!(task.status.state, expected, "{end}: {}", status_text(&task));
+    }
 }
 
 #[tokio::test(start_paused = true)]

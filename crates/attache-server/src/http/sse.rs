@@ -55,12 +55,8 @@ impl SseBody {
         if self.waiting.is_empty() {
             return Poll::Ready(None);
         }
-        let mut out = Vec::with_capacity(512);
-        while out.len() < MAX_WRITE
-            && let Some(item) = self.waiting.pop_front()
-        {
-            self.write(&item, &mut out);
-        }
+        let encoder = &mut self.encoder;
+        let out = take(&mut self.waiting, |item, out| write(encoder, item, out));
         self.schedule_heartbeat();
         Poll::Ready(Some(out.into()))
     }
@@ -69,21 +65,51 @@ impl SseBody {
         self.next_heartbeat.as_mut().reset(Instant::now() + self.heartbeat);
     }
 
-    fn write(&mut self, item: &StreamItem, out: &mut Vec<u8>) {
-        if let Some(seq) = item.seq() {
-            out.extend_from_slice(b"id: ");
-            out.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
-            out.push(b'\n');
-        }
-        out.extend_from_slice(b"data: ");
-        self.encoder.write(item, out);
-        out.extend_from_slice(b"\n\n");
-    }
-
     fn write_error(&self, error: &Error) -> Bytes {
         let mut out = b"event: error\ndata: ".to_vec();
         out.extend_from_slice(&self.encoder.error(error));
         out.extend_from_slice(b"\n\n");
         out.into()
+    }
+}
+
+/// Writes items that wait, until there is enough for one write.
+fn take<T>(waiting: &mut VecDeque<T>, mut write: impl FnMut(&T, &mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    while out.len() < MAX_WRITE
+        && let Some(item) = waiting.pop_front()
+    {
+        write(&item, &mut out);
+    }
+    out
+}
+
+fn write(encoder: &mut EventEncoder, item: &StreamItem, out: &mut Vec<u8>) {
+    if let Some(seq) = item.seq() {
+        out.extend_from_slice(b"id: ");
+        out.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
+        out.push(b'\n');
+    }
+    out.extend_from_slice(b"data: ");
+    encoder.write(item, out);
+    out.extend_from_slice(b"\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_wait_are_written_up_to_64_kib_at_once() {
+        assert_eq!(MAX_WRITE, 64 * 1024);
+        let written = |sizes: &[usize]| {
+            let mut waiting: VecDeque<usize> = sizes.iter().copied().collect();
+            let out = take(&mut waiting, |size, out| out.resize(out.len() + size, b'x'));
+            (out.len(), waiting.len())
+        };
+        assert_eq!(written(&[64 * 1024 - 1, 1, 1]), (64 * 1024, 1));
+        assert_eq!(written(&[64 * 1024, 1]), (64 * 1024, 1));
+        assert_eq!(written(&[100 * 1024, 1]), (100 * 1024, 1));
+        assert_eq!(written(&[1; 100]), (100, 0));
     }
 }

@@ -434,6 +434,7 @@ mod tests {
     #[test]
     fn a_silent_connection_is_asked_to_close_and_a_busy_one_is_not() {
         let connections = Connections::new(100, Duration::from_secs(8));
+        assert_eq!(connections.tick() * u32::try_from(TICKS).unwrap(), Duration::from_secs(8));
         let (silent, busy) = (joined(&connections), joined(&connections));
         let request = Busy::new(&busy.activity());
         let closes = |member: &Member, ticks: u64| {

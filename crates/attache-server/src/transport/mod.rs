@@ -377,8 +377,31 @@ pub async fn stop_signal() {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
 
     use super::*;
+    use crate::Limits;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_until_its_timeout_for_its_first_byte() {
+        let timeout = Limits::default().first_byte_timeout;
+        let connections = Connections::new(10, Duration::from_secs(60));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, (socket, _)) = (client.unwrap(), accepted.unwrap());
+        let member = connections.join(None).unwrap();
+        let began = Instant::now();
+        assert!(!has_first_byte(&socket, timeout, &member).await);
+        assert_eq!(began.elapsed().as_millis(), timeout.as_millis());
+        let late = async {
+            tokio::time::sleep(timeout - Duration::from_millis(1)).await;
+            client.write_all(b"x").await.unwrap();
+        };
+        let (in_time, ()) = tokio::join!(has_first_byte(&socket, timeout, &member), late);
+        assert!(in_time);
+    }
 
     #[tokio::test]
     async fn responses_are_written_after_all_ready_requests_were_processed() {

@@ -231,8 +231,9 @@ fn too_many(limit: usize) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use attache_core::Echo;
+    use attache_core::{Agent, Echo, Turn, agent_fn};
     use futures::stream;
+    use tokio::sync::Semaphore;
 
     use futures::FutureExt;
 
@@ -243,7 +244,11 @@ mod tests {
     use crate::{Peer, Server};
 
     async fn channel() -> Channel {
-        let listening = Server::new(Echo).bind("127.0.0.1:0").listen().await.unwrap();
+        channel_to(Server::new(Echo)).await
+    }
+
+    async fn channel_to(server: Server<impl Agent>) -> Channel {
+        let listening = server.bind("127.0.0.1:0").listen().await.unwrap();
         Channel::local(listening.http_service(), "TEST", Peer::default())
     }
 
@@ -265,6 +270,46 @@ mod tests {
         answering.await;
         while let Ok(unread) = unread.try_recv() {
             assert_eq!(unread.frame, Vec::<u8>::new());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_over_the_limit_of_a_connection_waits_for_a_second() {
+        assert_eq!(MAX_WAIT, Duration::from_secs(1));
+        let moment = Duration::from_millis(1);
+        for (wait, is_answered) in [(MAX_WAIT - moment, true), (MAX_WAIT + moment, false)] {
+            let permits = Arc::new(Semaphore::new(0));
+            let held = permits.clone();
+            let agent = agent_fn(move |turn: Turn| {
+                let held = held.clone();
+                async move {
+                    held.acquire().await?.forget();
+                    turn.complete().await
+                }
+            });
+            let server = Server::new(agent).options(|options| options.max_streams_per_connection = 1);
+            let channel = channel_to(server).await;
+            let send = |id: u8| {
+                let message = r#"{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]}"#;
+                let params = format!(r#"{{"message":{message}}}"#);
+                let text =
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"SendMessage","params":{params}}}"#);
+                Received::Request(text.into())
+            };
+            let (frames, mut written) = outgoing(|frame| frame.payload);
+            let received = stream::iter([send(1), send(2)]);
+            let release = async {
+                tokio::time::sleep(wait).await;
+                permits.add_permits(2);
+            };
+            tokio::join!(answer_all(&channel, None, received, std::future::pending(), frames), release);
+            let mut answers = Vec::new();
+            while let Ok(unwritten) = written.try_recv() {
+                answers.push(String::from_utf8(unwritten.frame).unwrap());
+            }
+            assert_eq!(answers.len(), 2, "{answers:?}");
+            let refused = "at most 1 concurrent requests are allowed on one connection";
+            assert_eq!(answers.iter().any(|answer| answer.contains(refused)), !is_answered, "{answers:?}");
         }
     }
 

@@ -44,11 +44,13 @@ pub(super) struct Closed;
 impl<F> Outgoing<F> {
     /// Hands a frame in, when there is room for it.
     pub(super) async fn send(&self, frame: Frame) -> Result<(), Closed> {
-        let kib = u32::try_from((frame.payload.len() / 1024).min(MAX_KIB)).unwrap_or(u32::MAX);
         // Most frames are small, and their number bounds them.
-        let memory = match kib {
-            0 => None,
-            kib => Some(self.memory.clone().acquire_many_owned(kib).await.map_err(|_| Closed)?),
+        let memory = match frame.payload.len() {
+            0..1024 => None,
+            bytes => {
+                let kib = u32::try_from(bytes.div_ceil(1024).min(MAX_KIB)).unwrap_or(u32::MAX);
+                Some(self.memory.clone().acquire_many_owned(kib).await.map_err(|_| Closed)?)
+            }
         };
         let unwritten = Unwritten { frame: (self.encode)(frame), _memory: memory };
         self.frames.send(unwritten).await.map_err(|_| Closed)
@@ -94,7 +96,12 @@ mod tests {
 
     #[test]
     fn frames_that_nobody_reads_have_a_bounded_number_and_size() {
-        for (size, count) in [(10, MAX_FRAMES), (100 * 1024, 2), (10 * 1024 * 1024, 1)] {
+        assert_eq!((MAX_FRAMES, MAX_KIB), (64, 256));
+        let kib = 1024;
+        let half = 128 * kib;
+        let counts =
+            [(10, 64), (4 * kib, 64), (4 * kib + 1, 51), (half, 2), (half + 1, 1), (10 * kib * kib, 1)];
+        for (size, count) in counts {
             let (outgoing, mut unwritten) = outgoing(|frame| frame.payload);
             assert_eq!(fill(&outgoing, size), count, "{size}");
             assert_eq!(outgoing.waiting(), count);

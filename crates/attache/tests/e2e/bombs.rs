@@ -83,6 +83,26 @@ async fn payloads_full_of_faults_take_little_memory_and_do_not_hold_up_the_healt
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
 }
 
+/// A list of objects with one member each has the most memory for its bytes.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payload_as_a_tree_takes_memory_in_proportion_to_its_bytes() {
+    let (program, worker) = server().await;
+    let schema = json!({"type": "object", "properties": {"lines": {"type": "array"}}});
+    drop(worker.register(function("orders::add", schema), async |_| Ok(to_raw_value(&1).expect("JSON"))));
+    until("the function is there", async || {
+        send(&program, call("orders::add", "{}")).await.to_string().contains("COMPLETED")
+    })
+    .await;
+    let before = peak(&program);
+    let payload = format!("{{\"lines\":[0{}]}}", ",{\"\":0}".repeat(500_000));
+    let answer = send(&program, call("orders::add", &payload)).await;
+    assert!(answer.to_string().contains("COMPLETED"), "{}", said(&answer));
+    let (grown, size) = (peak(&program) - before, payload.len() as u64);
+    // About 100 times for the tree, and some copies of the payload as text.
+    assert!(grown * 1024 * 1024 < 115 * size, "{grown} MiB for {size} bytes");
+}
+
 #[tokio::test]
 async fn a_schema_that_doubles_is_refused_by_name_and_the_server_goes_on_and_stops() {
     let (program, worker) = server().await;

@@ -1,7 +1,7 @@
 //! What is bounded: streams, memory, the length of reply streams, and clients that are gone or slow.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use attache::core::Agent;
 use attache::prelude::*;
@@ -14,7 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::support::{
-    GROUP, Peer, REQUESTS, RESPONSES, Redis, command, has_redis, left, message, range, send, soon, until,
+    DEAD, GROUP, Peer, REQUESTS, RESPONSES, Redis, command, has_redis, left, message, range, send, soon,
+    until,
 };
 
 /// The runs of an agent, and the permits of those that are held.
@@ -487,4 +488,69 @@ async fn a_server_that_forwards_requests_does_so_over_redis_too() {
     let mut peer = Peer::new(&redis).await;
     let answer = peer.ask("c", &send(1, "hello"), &[]).await;
     assert_eq!(answer["result"], json!({"called": "SendMessage"}), "{answer}");
+}
+
+#[tokio::test]
+async fn of_the_entries_that_were_refused_the_newest_are_kept() {
+    if !has_redis("bounds::of_the_entries_that_were_refused_the_newest_are_kept") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let _server = start(&redis, gated().0, |redis| redis.keep_dead = 2).await;
+    let mut peer = Peer::new(&redis).await;
+    let mut connection = redis.connection().await;
+    let mut dead = async || {
+        let entries = range(&mut connection, DEAD).await;
+        let names = entries.iter().map(|entry| entry.get("correlation_id").unwrap_or_default().to_vec());
+        names.map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>()
+    };
+    for (name, kept) in [("one", &["one"][..]), ("two", &["one", "two"]), ("three", &["two", "three"])] {
+        peer.add_fields(&[("correlation_id", name), ("reply_stream", RESPONSES)]).await;
+        until("the newest entries are kept", async || dead().await == kept).await;
+    }
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
+#[tokio::test]
+async fn of_the_other_processes_256_are_known_and_10_000_requests_are_left_to_one() {
+    if !has_redis("bounds::of_the_other_processes_256_are_known_and_10_000_requests_are_left_to_one") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let (prefix, now) = (format!("{REQUESTS}:{GROUP}"), unix_millis());
+    let (list, inbox) = (format!("{prefix}:members"), format!("{prefix}:inbox:store-0"));
+    // Of the others only the one that was there first still runs.
+    let mut others = pipe();
+    for number in 0..257 {
+        others.cmd("ZADD").arg(&list).arg(now - 60_000 + number).arg(format!("store-{number}")).ignore();
+    }
+    others.cmd("SET").arg(format!("{prefix}:alive:store-0")).arg("").ignore();
+    others.exec_async(&mut connection).await.unwrap();
+    let _server = start(&redis, gated().0, |_| {}).await;
+    let mut peer = Peer::new(&redis).await;
+    let unknown = json!({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t"}}).to_string();
+    let answer = peer.ask("far", &unknown, &[]).await;
+    assert_eq!(answer["error"]["code"], -32001, "one of 257 others is not known: {answer}");
+    let mut fewer = pipe();
+    fewer.cmd("ZREM").arg(&list).arg("store-256").ignore();
+    for number in 0..9_999 {
+        fewer.cmd("RPUSH").arg(&inbox).arg(number).ignore();
+    }
+    fewer.exec_async(&mut connection).await.unwrap();
+    for oldest in ["0", "1"] {
+        peer.add("near", &unknown, &[]).await;
+        until("the request is left to the other process", async || {
+            let mut ends = pipe();
+            ends.cmd("LLEN").arg(&inbox).cmd("LINDEX").arg(&inbox).arg(0);
+            let (length, first): (usize, String) = ends.query_async(&mut connection).await.unwrap();
+            assert!(length <= 10_000, "{length}");
+            length == 10_000 && first == oldest
+        })
+        .await;
+    }
 }

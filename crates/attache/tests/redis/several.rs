@@ -377,3 +377,32 @@ async fn servers_with_one_store_answer_for_each_other() {
     assert_eq!(names.iter().filter(|name| name.contains(":alive:")).count(), 1, "{names:?}");
     servers.iter().for_each(tokio::task::JoinHandle::abort);
 }
+
+#[tokio::test]
+async fn as_many_requests_wait_for_a_process_that_does_not_run_as_may_be_in_flight() {
+    if !has_redis("several::as_many_requests_wait_for_a_process_that_does_not_run_as_may_be_in_flight") {
+        return;
+    }
+    let stores = ["sqlite:HOME/0.db", "sqlite:HOME/1.db"];
+    let mut two = Two::start(stores, "30s, in-flight: 2").await;
+    let mut peer = Peer::new(&two.redis).await;
+    let [task, _] = two.a_task_of_each(&mut peer, "done").await;
+    two.served[0].take().expect("it runs").kill().await;
+    // It is known at once that it does not run.
+    let mut connection = two.redis.connection().await;
+    let mut keys = command("KEYS");
+    let alive: Vec<String> = keys.arg("*:alive:*").query_async(&mut connection).await.unwrap();
+    let _: usize = command("DEL").arg(alive).query_async(&mut connection).await.unwrap();
+    for name in ["one", "two", "three"] {
+        peer.add(name, &call("GetTask", json!({"id": task})), &[]).await;
+    }
+    let refused = peer.finals(1).await;
+    let error = &refused[0].payload["error"];
+    assert!(refused.len() == 1 && error["code"] == -32054, "{refused:?}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("does not run")), "{refused:?}");
+    // The two others are answered when it runs again.
+    two.served[0] = Some(two.serve(stores[0]).await);
+    for answer in peer.finals(2).await {
+        assert_eq!(answer.payload["result"]["id"], task.as_str(), "{answer:?}");
+    }
+}

@@ -30,6 +30,18 @@ use crate::{CallError, ChannelItem};
 
 pub use self::body::HttpBody;
 
+/// The response that the result of a function stands for, for fuzzing.
+pub(crate) fn result_as_response(result: &RawValue) -> Response<HttpBody> {
+    from_result(result)
+}
+
+/// The response with the head that a function has written, for fuzzing.
+pub(crate) fn written_head<'a>(messages: impl IntoIterator<Item = &'a str>) -> Response<HttpBody> {
+    let mut head = Head::default();
+    messages.into_iter().for_each(|message| head.apply(message));
+    head.into_response(HttpBody::empty())
+}
+
 /// The metadata key that makes the HTTP triggers of a function public.
 const PUBLIC: &str = "a2a.public";
 

@@ -228,3 +228,37 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree in which each of so many segments is both a literal `s` and a parameter. Only the path of parameters has a node `end`.
+    fn tree(depth: usize) -> Node {
+        let mut node = Node::default();
+        if depth == 0 {
+            node.literals
+                .insert("end".into(), Node { literals: HashMap::new(), param: None, routes: Vec::new() });
+            return node;
+        }
+        node.literals.insert("s".into(), tree(depth - 1));
+        node.param = Some(("p".to_owned(), Box::new(tree(depth - 1))));
+        node
+    }
+
+    #[test]
+    fn a_lookup_ends_after_10_000_comparisons() {
+        assert_eq!(MAX_TRIED, 10_000);
+        // No node has a route, so all of them are compared: 2 ^ (depth + 1) - 1, and the one behind each of the last.
+        let (tree, path) = (tree(4), ["s", "s", "s", "s", "end"]);
+        let all = 31 + 16;
+        let left = |tried: usize| {
+            let mut left = tried;
+            assert!(tree.find(&path, &mut Vec::new(), &mut left).is_none());
+            left
+        };
+        assert_eq!([left(all), left(all + 1)], [0, 1]);
+        // One comparison less, and the last node is not reached.
+        assert_eq!(left(all - 1), 0);
+    }
+}

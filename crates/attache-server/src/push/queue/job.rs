@@ -25,6 +25,9 @@ use crate::push::notification::{self, DELIVERY, EVENT, TOKEN, TRACE_PARENT, VERS
 /// The field of an entry that has the job.
 pub(super) const FIELD: &str = "job";
 
+/// How much is shown of the reason why an entry has no job, in characters. It can repeat what is in the entry.
+const MAX_REASON: usize = 300;
+
 /// What stands for the value of a header with a secret.
 const REDACTED: &str = "[redacted]";
 
@@ -149,7 +152,10 @@ impl Job {
             let members = serde_json::from_slice::<BTreeMap<String, &RawValue>>(text).unwrap_or_default();
             match members.contains_key(ENCRYPTED_ELSEWHERE) {
                 true => "iac-code has encrypted the job with a key of its own".to_owned(),
-                false => format!("the entry has no job: {error}"),
+                false => {
+                    let error: String = error.to_string().chars().take(MAX_REASON).collect();
+                    format!("the entry has no job: {error}")
+                }
             }
         })
     }

@@ -17,6 +17,7 @@ mod job;
 mod leases;
 mod link;
 mod options;
+mod parsing;
 mod scripts;
 mod worker;
 
@@ -35,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::dead::{DeadJob, DeadJobDetails};
 use self::link::Link;
 pub use self::options::PushQueue;
+pub use self::parsing::{ParsedJob, parse_job, seal_job};
 use super::PushDispatcher;
 
 /// How long a connection may take, and how long Redis may take to answer a command. Redis can be paused for some seconds.

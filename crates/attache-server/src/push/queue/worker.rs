@@ -208,3 +208,40 @@ impl RunningEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use attache_core::{Seal, SealError};
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::push::PushOptions;
+
+    struct NoKeys;
+
+    impl Seal for NoKeys {
+        fn seal(&self, _: &[u8], _: &[u8]) -> Result<Vec<u8>, SealError> {
+            Err(SealError::new("no keys"))
+        }
+
+        fn open(&self, _: &[u8], _: &[u8]) -> Result<Vec<u8>, SealError> {
+            Err(SealError::new("no keys"))
+        }
+    }
+
+    #[test]
+    fn a_process_works_on_256_jobs_and_reads_the_next_when_one_has_ended() {
+        let at_once = PushOptions::default().at_once;
+        assert_eq!((at_once, PushOptions::default().per_receiver), (256, 8));
+        let queue = Queue::new(PushQueue::new("redis://127.0.0.1".parse().unwrap(), NoKeys));
+        let may_read = || queue.capacity(at_once).now_or_never();
+        assert_eq!(may_read(), Some(MAX_READ));
+        let names = |count: usize| (0..count).map(|number| EntryId::from(number.to_string()));
+        queue.running.lock().extend(names(255));
+        assert_eq!(may_read(), Some(1));
+        queue.running.lock().extend(names(256));
+        assert_eq!(may_read(), None);
+        queue.running.lock().remove("7");
+        assert_eq!(may_read(), Some(1));
+    }
+}

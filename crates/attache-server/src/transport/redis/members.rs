@@ -36,7 +36,7 @@ const KNOWN: Duration = Duration::from_secs(60 * 60);
 /// How long it is known that a send has begun, if it is never answered.
 const BEGUN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How many members are looked at, and how many ids an inbox has.
+/// How many other members are looked at, and how many ids an inbox has.
 const MAX_MEMBERS: isize = 256;
 const MAX_INBOX: isize = 10_000;
 
@@ -198,7 +198,8 @@ impl Members {
         pipe.cmd("ZADD").arg(&list).arg(millis(now)).arg(&*self.own).ignore();
         pipe.cmd("ZREMRANGEBYSCORE").arg(&list).arg("-inf").arg(millis(now.saturating_sub(KNOWN))).ignore();
         pipe.cmd("PEXPIRE").arg(&list).arg(millis(KNOWN)).ignore();
-        pipe.cmd("ZRANGE").arg(&list).arg(-MAX_MEMBERS).arg(-1);
+        // This process is one of them.
+        pipe.cmd("ZRANGE").arg(&list).arg(-MAX_MEMBERS - 1).arg(-1);
         let (known,): (Vec<String>,) = self.query(&pipe).await?;
         let others = known.into_iter().map(MemberId::from).filter(|member| *member != self.own);
         *self.others.lock() = others.collect();
@@ -450,7 +451,7 @@ fn is_volatile(member: &str) -> bool {
 }
 
 /// An entry of an inbox: the id of a request, and the members that have had it.
-pub(super) fn parse_left(text: &str) -> Option<(&str, Vec<MemberId>)> {
+pub fn parse_left(text: &str) -> Option<(&str, Vec<Arc<str>>)> {
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     let id = words.next()?;
     Some((id, words.map(MemberId::from).collect()))

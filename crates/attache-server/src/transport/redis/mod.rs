@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::members::Members;
+pub use self::members::parse_left;
 pub use self::options::RedisStreams;
 pub use self::request::{ParsedEntry, parse_entry};
 use self::writer::Writer;
@@ -57,6 +58,11 @@ const BINDING: &str = "redis";
 /// Beyond `in_flight`, one request for so many is read. Sends may not use these places, so that a task can be canceled while as many sends as
 /// possible wait for their tasks.
 const RESERVED_SHARE: usize = 8;
+
+/// How many requests a process reads, and as many that others have left to it.
+fn places(in_flight: usize) -> usize {
+    in_flight.saturating_add(in_flight.div_ceil(RESERVED_SHARE))
+}
 
 /// The id of an entry.
 type EntryId = Arc<str>;
@@ -144,7 +150,7 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
     let is_local = options.is_for_this_machine();
     let origin = if is_local { Origin::Local } else { Origin::Others };
     let channel = Channel { origin, is_local, ..Channel::local(http, BINDING, Peer::default()) };
-    let reserved = options.in_flight.div_ceil(RESERVED_SHARE);
+    let places = places(options.in_flight);
     let shared = Arc::new(Shared {
         prefix: options.prefix(),
         dead: options.dead(),
@@ -154,9 +160,9 @@ pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Resul
         writer,
         reading: Outage::new("read requests"),
         running: Mutex::default(),
-        requests: semaphore(options.in_flight.saturating_add(reserved)),
+        requests: semaphore(places),
         sends: semaphore(options.in_flight),
-        left: semaphore(options.in_flight.saturating_add(reserved)),
+        left: semaphore(places),
         members,
         memory,
         memory_size,
@@ -246,3 +252,13 @@ impl Shared {
 
 /// How many pending entries of a process are looked at.
 const MAX_PENDING: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_more_requests_are_read_than_sends_may_be_in_flight() {
+        assert_eq!([1, 7, 8, 9, 256].map(places), [2, 8, 9, 11, 288]);
+    }
+}

@@ -275,7 +275,7 @@ impl Target {
 
     /// Adds an entry of the dead stream to a transaction.
     fn bury(&self, pipe: &mut Pipeline, id: &str, reason: &str, fields: &DeadFields) {
-        let add = pipe.cmd("XADD").arg(&self.dead).arg("MAXLEN").arg("~").arg(self.keep_dead).arg("*");
+        let add = pipe.cmd("XADD").arg(&self.dead).arg("MAXLEN").arg(self.keep_dead).arg("*");
         add.arg(field::ENTRY_ID).arg(id).arg(field::REASON).arg(reason);
         for (name, value) in fields {
             add.arg(*name).arg(value.as_slice());

@@ -233,3 +233,59 @@ async fn a_webhook_that_was_deleted_gets_no_more_jobs() {
     until("nothing is left in Redis", async || leftovers(&mut connection).await.is_empty()).await;
     assert!(receiver.told.try_recv().is_err());
 }
+
+#[tokio::test]
+async fn of_the_jobs_that_were_given_up_the_newest_are_kept() {
+    if !has_redis("push_queue::faults::of_the_jobs_that_were_given_up_the_newest_are_kept") {
+        return;
+    }
+    let (redis, home, mut receiver) = (Redis::start().await, Home::new(), Receiver::start().await);
+    let settings = settings_with_lease(&home, &redis, "one.yml", "5m, keep-dead: 2", "");
+    let served = Served::start(&["--config", &settings]).await;
+    let mut connection = redis.connection().await;
+    let mut tasks = Vec::new();
+    for text in ["one", "two", "three"] {
+        tasks.push(send(&served.url, &receiver, text).await);
+        receiver.next().await.answer(StatusCode::NOT_FOUND);
+        receiver.rest().await;
+        let kept = &tasks[tasks.len().saturating_sub(2)..];
+        until("the newest jobs are kept", async || {
+            let dead = jobs(&mut connection, DEAD).await;
+            dead.iter().map(|job| job["taskId"].as_str().unwrap()).eq(kept.iter().map(String::as_str))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_gets_eight_jobs_at_once_and_the_ninth_waits_in_redis() {
+    if !has_redis("push_queue::faults::a_receiver_gets_eight_jobs_at_once_and_the_ninth_waits_in_redis") {
+        return;
+    }
+    let (redis, home, mut receiver) = (Redis::start().await, Home::new(), Receiver::start().await);
+    let served = Served::start(&["--config", &settings(&home, &redis, "one.yml", "")]).await;
+    let mut connection = redis.connection().await;
+    let mut waiting = async || {
+        let count: usize = command("ZCARD").arg(RETRY).query_async(&mut connection).await.unwrap();
+        count
+    };
+    let mut held = Vec::new();
+    for number in 0..8 {
+        send(&served.url, &receiver, &number.to_string()).await;
+        held.push(receiver.next().await);
+    }
+    assert_eq!(waiting().await, 0);
+    let ninth = send(&served.url, &receiver, "ninth").await;
+    until("the ninth job waits", async || waiting().await == 1).await;
+    assert!(receiver.told.try_recv().is_err(), "a ninth notification at once");
+    for told in held {
+        told.answer(StatusCode::OK);
+    }
+    until("the ninth job is delivered", async || {
+        let told = receiver.next().await;
+        let is_ninth = told.body.to_string().contains(&ninth);
+        told.answer(StatusCode::OK);
+        is_ninth
+    })
+    .await;
+}

@@ -119,6 +119,8 @@ fn an_entry_that_is_no_job_is_refused_with_a_reason() {
     {
         assert!(reason(text).contains("the entry has no job"), "{text}");
     }
+    let long = format!(r#"{{"attempt": "{}"}}"#, "x".repeat(100_000));
+    assert!(reason(&long).len() < 400, "{}", reason(&long).len());
     let encrypted = r#"{"iacCodeEncryptedPushJob":{"version":1,"keyId":"k","ciphertext":"c"}}"#;
     assert!(reason(encrypted).contains("iac-code has encrypted the job"));
     let other = Entry { id: "1-0".to_owned(), fields: Some(Vec::new()) };
