@@ -46,7 +46,7 @@ pub use crate::server::{Server, ServerError};
 pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
 pub use crate::transport::descriptors::raise_file_limit;
 #[cfg(feature = "redis")]
-pub use crate::transport::redis::RedisStreams;
+pub use crate::transport::redis::{OptionFlaw, RedisStreams};
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use crate::transport::redis::{ParsedEntry, parse_entry};

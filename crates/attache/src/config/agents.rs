@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::{Auth, Callers};
 use super::card::CardOverrides;
-use super::error::ConfigError;
 use super::model::ModelTool;
+use super::problems::Problems;
 use super::settings::{Acp, Card, Limits, Mcp, Model, Program, Remote, Router};
 use super::{ResolvedSettings, apply};
 use crate::command::{AgentName, AgentSection, CheckContext, Failure, sections};
@@ -49,14 +49,14 @@ impl NamedAgent {
     }
 
     /// What the agent is. Fails unless exactly one section says so.
-    fn section(&self) -> Result<AgentSection, ConfigError> {
+    fn section(&self) -> Result<AgentSection, Failure> {
         let mut given = sections(self);
         match given.len() {
             1 => Ok(given.remove(0)),
-            0 => Err(ConfigError::new("the agent has no kind").hint(
+            0 => Err(Failure::usage("the agent has no kind").hint(
                 "add one of the sections `program`, `model`, `acp`, `mcp`, `remote` and `router`, or `echo: true`",
             )),
-            _ => Err(ConfigError::new("an agent has one kind, and several sections say what it is")
+            _ => Err(Failure::usage("an agent has one kind, and several sections say what it is")
                 .hint("leave all but one of them out, or make several agents")),
         }
     }
@@ -106,91 +106,82 @@ impl CheckedAgent {
 
 impl ResolvedSettings {
     /// Checks the tools of a model. `has_functions` is whether functions are at the root.
-    pub(crate) fn check_tools(&self, model: &Model, has_functions: bool) -> Result<(), String> {
-        let none = BTreeMap::new();
-        let all = self.file.as_ref().map_or(&none, |file| &file.settings.agents);
-        for tool in model.tools() {
-            match &tool {
-                ModelTool::Mcp(name) if all.get(name).is_none_or(|agent| agent.mcp.is_none()) => {
-                    return Err(format!(
-                        "the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`"
-                    ));
-                }
-                ModelTool::Agent(name) => match all.get(name) {
-                    None => return Err(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
-                    // Two agents that call each other would never end.
-                    Some(agent)
-                        if agent.router.is_some()
-                            || agent.model.as_ref().is_some_and(Model::calls_agents) =>
-                    {
-                        return Err(format!("the tool `{tool}` is an agent that calls other agents itself"));
-                    }
-                    Some(_) => {}
-                },
-                ModelTool::Functions if !has_functions => {
-                    return Err("the tool `functions` needs `agent: functions`".to_owned());
-                }
-                ModelTool::Mcp(_) | ModelTool::Functions => {}
+    pub(crate) fn check_tools(&self, model: &Model, has_functions: bool, problems: &mut Problems<'_>) {
+        for (index, tool) in model.tools().iter().enumerate() {
+            let name = match tool {
+                ModelTool::Mcp(name) | ModelTool::Agent(name) => Some(name),
+                ModelTool::Functions => None,
+            };
+            if name.is_some_and(|name| problems.is_wrong(&format!("agents.{name}"))) {
+                continue;
+            }
+            if let Some(flaw) = self.tool_flaw(tool, has_functions) {
+                problems.add([&format!("tools[{index}]"), "tools"], Failure::usage(flaw));
             }
         }
-        Ok(())
     }
 
-    /// The named agents. Reports all errors. `has_functions` is whether functions are at the root.
+    /// Why a model cannot have a tool, if it cannot.
+    fn tool_flaw(&self, tool: &ModelTool, has_functions: bool) -> Option<String> {
+        let named = |name: &String| self.file.as_ref().and_then(|file| file.settings.agents.get(name));
+        match tool {
+            ModelTool::Mcp(name) if named(name).is_none_or(|agent| agent.mcp.is_none()) => {
+                Some(format!("the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`"))
+            }
+            ModelTool::Agent(name) => match named(name) {
+                None => Some(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
+                // Two agents that call each other would never end.
+                Some(agent)
+                    if agent.router.is_some() || agent.model.as_ref().is_some_and(Model::calls_agents) =>
+                {
+                    Some(format!("the tool `{tool}` is an agent that calls other agents itself"))
+                }
+                Some(_) => None,
+            },
+            ModelTool::Functions if !has_functions => {
+                Some("the tool `functions` needs `agent: functions`".to_owned())
+            }
+            ModelTool::Mcp(_) | ModelTool::Functions => None,
+        }
+    }
+
+    /// The named agents whose settings are valid. `has_functions` is whether functions are at the root.
     pub(crate) fn named_agents(
         &self,
         has_functions: bool,
-    ) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
-        let Some(file) = &self.file else { return Ok(BTreeMap::new()) };
-        let (mut checked, mut errors) = (BTreeMap::new(), Vec::new());
+        problems: &mut Problems<'_>,
+    ) -> BTreeMap<String, CheckedAgent> {
+        let Some(file) = &self.file else { return BTreeMap::new() };
+        let mut checked = BTreeMap::new();
         // Wrong names of the server are reported with its own card.
         let schemes = self.card().map(|card| card.presentation().schemes().clone()).unwrap_or_default();
         let all = &file.settings.agents;
         for (name, settings) in all {
             let path = format!("agents.{name}");
-            let error = |at: &str, error: ConfigError| file.error(&format!("{path}{at}"), error);
-            if let Err(text) = AgentName::check_named(name) {
-                errors.push(error("", ConfigError::new(text)));
-                continue;
-            }
-            let section = match settings.section() {
-                Ok(section) => section,
-                Err(wrong) => {
-                    errors.push(error("", wrong));
-                    continue;
-                }
-            };
+            let named = problems.take([&path], AgentName::check_named(name).map_err(Failure::usage));
+            let section = problems.take([&path], settings.section());
+            let (Some(()), Some(section)) = (named, section) else { continue };
             let context = CheckContext { settings: self, named: all, is_root: false, has_functions };
-            let failures = section.check(&context).err().into_iter().flat_map(Failure::each);
-            errors
-                .extend(failures.map(|failure| file.locate(&format!("{path}.{}", section.kind()), failure)));
+            problems.section(&format!("{path}.{}", section.kind()), |problems| {
+                section.check(&context, problems);
+            });
             if let Some(key) = settings.limits.as_ref().and_then(Limits::of_server_only) {
                 let text =
                     format!("`{key}` is a limit of the whole server: set it below `limits` at the top");
-                errors.push(error(&format!(".limits.{key}"), ConfigError::new(text)));
+                problems.add([&format!("{path}.limits.{key}")], Failure::usage(text));
             }
             let auth_path = format!("{path}.auth");
             // An empty `auth` is a mistake: without this, the agent would have the callers of the server.
             let empty = file.root.at(&auth_path).map(|_| Auth::default());
             let callers = settings.auth.as_ref().or(empty.as_ref());
-            let callers = match callers.map(|auth| auth.callers(file, &auth_path)).transpose() {
-                Ok(callers) => callers,
-                Err(failure) => {
-                    errors.push(failure);
-                    continue;
-                }
-            };
-            match self.card_of(&settings.card, &format!("{path}.card"), schemes.clone()) {
-                Ok(card) => {
-                    let (settings, secrets) = (settings.clone(), SecretFiles::read(&section));
-                    checked.insert(name.clone(), CheckedAgent { settings, section, card, secrets, callers });
-                }
-                Err(failure) => errors.push(failure),
+            let callers = callers.map(|auth| auth.callers(file, &auth_path)).transpose();
+            let card = self.card_of(&settings.card, &format!("{path}.card"), schemes.clone());
+            let (callers, card) = (problems.take_placed(callers), problems.take_placed(card));
+            if let (Some(callers), Some(card)) = (callers, card) {
+                let (settings, secrets) = (settings.clone(), SecretFiles::read(&section));
+                checked.insert(name.clone(), CheckedAgent { settings, section, card, secrets, callers });
             }
         }
-        match errors.is_empty() {
-            true => Ok(checked),
-            false => Err(Failure::all(errors)),
-        }
+        checked
     }
 }

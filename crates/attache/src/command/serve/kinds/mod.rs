@@ -33,7 +33,7 @@ pub(super) use self::times::TurnTimes;
 use super::Serve;
 use super::tools::ToolSources;
 use crate::command::Failure;
-use crate::config::{self, CardOverrides, ConversationSettings, NamedAgent, ResolvedSettings};
+use crate::config::{self, CardOverrides, ConversationSettings, NamedAgent, Problems, ResolvedSettings};
 
 /// All kinds, in the order in which they are shown. Functions are not among them: they need an engine.
 pub(super) static KINDS: [RegisteredKind; 7] = [
@@ -66,14 +66,14 @@ pub(super) trait AgentKind: 'static {
     /// Whether a flag asks for an agent of this kind.
     fn is_asked_for(serve: &Serve) -> bool;
 
-    /// The settings of the agent at the root: the section of the file, with what the flags say.
+    /// The settings of the agent at the root: the section of the file, with what the flags say. An error is about the URL of the agent.
     fn at_root(serve: &Serve, file: &config::Settings) -> Result<Self::Settings, Failure>;
 
     /// The settings of a named agent, if it is of this kind.
     fn of_named(agent: &NamedAgent) -> Option<Self::Settings>;
 
-    /// Checks the settings, before the server takes a port.
-    fn check(settings: &Self::Settings, context: &CheckContext<'_>) -> Result<(), Failure>;
+    /// Checks the settings, before the server takes a port. The paths of errors are below the section.
+    fn check(settings: &Self::Settings, context: &CheckContext<'_>, problems: &mut Problems<'_>);
 
     /// How long its turns need at most.
     fn times(_settings: &Self::Settings) -> TurnTimes {
@@ -159,11 +159,10 @@ impl AgentSection {
         kind.map_or_else(Vec::new, |kind| (kind.secret_files)(self))
     }
 
-    /// Checks the settings.
-    pub(crate) fn check(&self, context: &CheckContext<'_>) -> Result<(), Failure> {
-        match KINDS.iter().find(|kind| kind.name == self.kind) {
-            Some(kind) => (kind.check)(self, context),
-            None => Ok(()),
+    /// Checks the settings. The paths of errors are below the section.
+    pub(crate) fn check(&self, context: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        if let Some(kind) = KINDS.iter().find(|kind| kind.name == self.kind) {
+            (kind.check)(self, context, problems);
         }
     }
 }
@@ -177,7 +176,7 @@ pub(crate) struct RegisteredKind {
     pub(super) is_asked_for: fn(&Serve) -> bool,
     pub(super) at_root: fn(&Serve, &config::Settings) -> Result<AgentSection, Failure>,
     of_named: fn(&NamedAgent) -> Option<AgentSection>,
-    check: fn(&AgentSection, &CheckContext<'_>) -> Result<(), Failure>,
+    check: fn(&AgentSection, &CheckContext<'_>, &mut Problems<'_>),
     times: fn(&AgentSection) -> TurnTimes,
     secret_files: fn(&AgentSection) -> Vec<PathBuf>,
     register: fn(&mut Kinds),
@@ -193,7 +192,11 @@ impl RegisteredKind {
             is_asked_for: K::is_asked_for,
             at_root: |serve, file| Ok(AgentSection::new(K::NAME, K::at_root(serve, file)?)),
             of_named: |agent| K::of_named(agent).map(|settings| AgentSection::new(K::NAME, settings)),
-            check: |section, context| K::check(section.settings()?, context),
+            check: |section, context, problems| {
+                if let Some(settings) = problems.take_placed(section.settings()) {
+                    K::check(settings, context, problems);
+                }
+            },
             times: |section| section.settings().map_or_else(|_| TurnTimes::default(), K::times),
             secret_files: |section| section.settings().map_or_else(|_| Vec::new(), K::secret_files),
             register: |kinds| {
@@ -303,15 +306,6 @@ impl BuildRequest {
 fn passed_variables(serve: &Serve, file: &config::Settings, own: &[String]) -> Vec<String> {
     let flag = &serve.acp.pass_env;
     if *flag == file.acp.pass_environment { own.to_vec() } else { flag.clone() }
-}
-
-/// The failures of several checks.
-fn all<const N: usize>(checks: [Result<(), Failure>; N]) -> Result<(), Failure> {
-    let failures: Vec<_> = checks.into_iter().filter_map(Result::err).collect();
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::all(failures)),
-    }
 }
 
 #[cfg(test)]
