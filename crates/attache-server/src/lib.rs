@@ -39,7 +39,7 @@ pub use crate::limits::Limits;
 pub use crate::options::{CardTransports, GrpcAddress, Paths, ServerOptions};
 pub use crate::peer::{Peer, PeerProcess};
 #[cfg(feature = "redis")]
-pub use crate::push::{DeadJob, DeadJobDetails, PushQueue};
+pub use crate::push::{DeadJob, JobDetails, PendingJob, PendingState, PushQueue};
 pub use crate::push::{PushOptions, SigningSecret};
 pub use crate::request_log::RequestLog;
 pub use crate::server::{Server, ServerError};

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use self::notification::{Notice, Origin};
 pub use self::options::{PushOptions, SigningSecret};
 #[cfg(feature = "redis")]
-pub use self::queue::{DeadJob, DeadJobDetails, PushQueue};
+pub use self::queue::{DeadJob, JobDetails, PendingJob, PendingState, PushQueue};
 use crate::agents;
 use crate::audit::Denial;
 use crate::limits::Admission;

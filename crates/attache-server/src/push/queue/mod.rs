@@ -17,6 +17,7 @@ mod job;
 mod leases;
 mod link;
 mod options;
+mod pending;
 mod scripts;
 mod worker;
 
@@ -32,9 +33,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OnceCell};
 use tokio_util::sync::CancellationToken;
 
-pub use self::dead::{DeadJob, DeadJobDetails};
+pub use self::dead::{DeadJob, JobDetails};
 use self::link::Link;
 pub use self::options::PushQueue;
+pub use self::pending::{PendingJob, PendingState};
 use super::PushDispatcher;
 
 /// How long a connection may take, and how long Redis may take to answer a command. Redis can be paused for some seconds.
