@@ -91,6 +91,17 @@ fn every_link_in_the_documents_leads_somewhere() {
 }
 
 #[test]
+fn the_list_of_documents_has_every_decision_with_its_title() {
+    let page = read("docs/README.md");
+    for file in pages().iter().filter(|page| page.starts_with("docs/decisions")) {
+        let text = read(file);
+        let title = text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a title");
+        let link = format!("[{title}]({})", file.strip_prefix("docs").unwrap().display());
+        assert!(page.contains(&link), "docs/README.md has no {link}");
+    }
+}
+
+#[test]
 fn every_path_that_the_documents_name_exists() {
     const FOLDERS: [&str; 7] = ["crates/", "docs/", "examples/", "bench/", "fuzz/", "xtask/", ".ci/"];
     let mut missing = Vec::new();
