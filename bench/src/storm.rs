@@ -2,8 +2,8 @@
 //!
 //! Connections send valid HTTP/1 requests with random changes, random HTTP/2 frames after a valid preface, random WebSocket frames after
 //! a valid opening, JSON-RPC lines with random changes over a Unix socket, and random bytes, in pieces and with pauses, and hang up at
-//! random moments. What is promised is that the server goes on, that `/health` answers
-//! meanwhile, that memory does not grow, and that a valid request is answered afterwards, over HTTP, WebSocket and the Unix socket.
+//! random moments. What is promised is that the server goes on, that `/health` answers meanwhile, that memory does not grow, and that a
+//! valid request is answered afterwards, over HTTP, WebSocket and the Unix socket.
 
 mod wire;
 
@@ -34,7 +34,7 @@ const LEFT_KIB: u64 = 64 * 1024;
 /// How long a connection waits for an answer at the most.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Send broken requests from all sides, and watch `/health` and memory.
+/// Send broken HTTP/1, HTTP/2, WebSocket frames and JSON-RPC lines from all sides, and watch `/health` and memory.
 #[derive(Args)]
 pub(crate) struct Storm {
     /// For how many seconds
@@ -224,7 +224,7 @@ async fn check_websocket(address: SocketAddr) -> Result<()> {
     ensure!(answer.starts_with(b"HTTP/1.1 101 "), "it answered {}", String::from_utf8_lossy(&answer));
     stream.write_all(&request).await?;
     let mut answer = Vec::new();
-    // The frame has a header of at most ten bytes.
+    // The response is one small JSON object.
     while !answer.ends_with(b"}") {
         ensure!(stream.read_buf(&mut answer).await? > 0, "it closed the connection");
     }

@@ -91,6 +91,17 @@ fn every_link_in_the_documents_leads_somewhere() {
 }
 
 #[test]
+fn the_list_of_documents_has_every_decision_with_its_title() {
+    let page = read("docs/README.md");
+    for file in pages().iter().filter(|page| page.starts_with("docs/decisions")) {
+        let text = read(file);
+        let title = text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a title");
+        let link = format!("[{title}]({})", file.strip_prefix("docs").unwrap().display());
+        assert!(page.contains(&link), "docs/README.md has no {link}");
+    }
+}
+
+#[test]
 fn every_path_that_the_documents_name_exists() {
     const FOLDERS: [&str; 7] = ["crates/", "docs/", "examples/", "bench/", "fuzz/", "xtask/", ".ci/"];
     let mut missing = Vec::new();
@@ -164,6 +175,16 @@ fn every_limit_in_the_documents_has_tests_that_exist() {
     }
 }
 
+/// The parts of messages in the first column of the page on troubleshooting. One with backticks in it stands between two of them.
+fn explained(page: &str) -> Vec<&str> {
+    let text = page.lines().filter_map(|line| {
+        let with_backticks = line.strip_prefix("| `` ").and_then(|rest| rest.split_once(" `` |"));
+        let cell = with_backticks.or_else(|| line.strip_prefix("| `")?.split_once("` |"));
+        cell.map(|(text, _)| text)
+    });
+    text.collect()
+}
+
 #[test]
 fn every_message_that_the_page_on_troubleshooting_explains_exists() {
     let page = read("docs/troubleshooting.md");
@@ -171,11 +192,7 @@ fn every_message_that_the_page_on_troubleshooting_explains_exists() {
     read_code(&run::root().join("crates"), &mut code);
     // A backslash at the end of a line continues a text.
     let code: String = code.split("\\\n").map(str::trim_start).collect();
-    let messages: Vec<_> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
-        .map(|(text, _)| text)
-        .collect();
+    let messages = explained(&page);
     assert!(messages.len() > 30, "{messages:?}");
     let missing: Vec<_> = messages.iter().filter(|message| !code.contains(**message)).collect();
     assert!(missing.is_empty(), "messages that do not exist: {missing:#?}");
@@ -195,6 +212,116 @@ fn every_message_that_the_page_on_troubleshooting_explains_exists() {
         };
         assert!(errors.lines().any(is_row), "no error has {number}, {status} and {reason}");
     }
+}
+
+/// The messages that need no row on the page on troubleshooting. A line that begins with `#` says why those below it do not.
+const PLAIN: &str = include_str!("plain_messages.txt");
+
+/// What comes before the text of an error or of a line in the log.
+const ERRORS: [&str; 3] = ["#[error(", "Failure::new(", "Failure::usage("];
+const LOGS: [&str; 2] = ["tracing::error!(", "tracing::warn!("];
+
+/// The files of the crates, without their tests.
+fn sources(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "tests" {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push(text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned());
+        }
+    }
+}
+
+/// The string literals up to the parenthesis that closes the one before `text`.
+fn literals(text: &str) -> Vec<String> {
+    let (mut found, mut depth, mut chars) = (Vec::new(), 1, text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            '"' => {
+                let mut literal = String::new();
+                while let Some(c) = chars.next().filter(|c| *c != '"') {
+                    match c {
+                        '\\' => match chars.next() {
+                            // The text goes on in the next line.
+                            Some('\n') => {
+                                let rest = chars.as_str().trim_start();
+                                chars = rest.chars();
+                            }
+                            Some(escaped) => literal.push(escaped),
+                            None => {}
+                        },
+                        c => literal.push(c),
+                    }
+                }
+                found.push(literal);
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// The text of an error, if it stands there itself.
+fn error_text(rest: &str) -> Option<String> {
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix("format!(").unwrap_or(rest).trim_start();
+    rest.starts_with('"').then(|| literals(rest).into_iter().next()).flatten()
+}
+
+/// The text of a line in the log. It is longer than the names of its fields.
+fn log_text(rest: &str) -> Option<String> {
+    let is_text = |text: &String| !text.starts_with("attache::");
+    literals(rest).into_iter().filter(is_text).max_by_key(String::len)
+}
+
+/// Whether a text has words of its own, besides its placeholders.
+fn has_words(text: &str) -> bool {
+    let outside = text.split('{').flat_map(|part| part.split('}').next_back());
+    outside.flat_map(str::chars).any(char::is_alphabetic)
+}
+
+/// The texts of errors, and of errors and warnings in the log.
+fn messages() -> BTreeSet<String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(run::root().join("crates")).unwrap() {
+        let source = entry.unwrap().path().join("src");
+        sources(&source, &mut files);
+    }
+    let mut found = BTreeSet::new();
+    for file in &files {
+        let after = |marker: &str| file.split(marker).skip(1).map(str::to_owned).collect::<Vec<_>>();
+        found.extend(ERRORS.iter().flat_map(|marker| after(marker)).filter_map(|rest| error_text(&rest)));
+        found.extend(LOGS.iter().flat_map(|marker| after(marker)).filter_map(|rest| log_text(&rest)));
+    }
+    found.retain(|text| has_words(text));
+    found
+}
+
+#[test]
+fn every_message_has_a_row_on_the_page_on_troubleshooting_or_explains_itself() {
+    let page = read("docs/troubleshooting.md");
+    let keys = explained(&page);
+    let plain: BTreeSet<_> =
+        PLAIN.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let messages = messages();
+    assert!(messages.len() > 450, "{}", messages.len());
+    let has_row = |message: &str| keys.iter().any(|key| message.contains(key));
+    let missing: Vec<_> = messages
+        .iter()
+        .filter(|message| !has_row(message) && !plain.contains(message.replace('\n', " ").as_str()))
+        .collect();
+    assert!(missing.is_empty(), "messages that are not in docs/troubleshooting.md: {missing:#?}");
+    let messages: BTreeSet<_> = messages.iter().map(|message| message.replace('\n', " ")).collect();
+    let stale: Vec<_> = plain.iter().filter(|line| !messages.contains(**line) || has_row(line)).collect();
+    assert!(stale.is_empty(), "lines that plain_messages.txt does not need: {stale:#?}");
 }
 
 /// The commands of the reference, each with its flags. Those of all commands that talk to an agent are in a section of their own.

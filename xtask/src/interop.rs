@@ -110,6 +110,9 @@ struct Row {
     sdk: String,
     binding: String,
     protocol: String,
+    /// What is to be said about the whole row.
+    #[serde(default)]
+    note: Option<String>,
     cells: Vec<Cell>,
 }
 
@@ -197,21 +200,27 @@ fn table<'a>(
     }
     write!(text, "\n|---|---|---|{}", "---|".repeat(first.cells.len()))?;
     for row in rows {
-        write!(text, "\n| {} | {} | {} |", row.sdk, row.protocol, row.binding)?;
+        write!(text, "\n| {} | {} | {}", row.sdk, row.protocol, row.binding)?;
+        refer(text, notes, row.note.as_deref())?;
         for cell in &row.cells {
-            write!(text, " {}", cell.cell)?;
-            if let Some(note) = &cell.note {
-                let known = notes.iter().position(|known| known == note);
-                let number = known.unwrap_or_else(|| {
-                    notes.push(note);
-                    notes.len() - 1
-                });
-                write!(text, "[^{}]", number + 1)?;
-            }
-            text.push_str(" |");
+            write!(text, " | {}", cell.cell)?;
+            refer(text, notes, cell.note.as_deref())?;
         }
+        text.push_str(" |");
     }
     text.push('\n');
+    Ok(())
+}
+
+/// Writes the number of a note, if there is one. The same note has the same number everywhere.
+fn refer<'a>(text: &mut String, notes: &mut Vec<&'a str>, note: Option<&'a str>) -> Result<()> {
+    let Some(note) = note else { return Ok(()) };
+    let known = notes.iter().position(|known| *known == note);
+    let number = known.unwrap_or_else(|| {
+        notes.push(note);
+        notes.len() - 1
+    });
+    write!(text, "[^{}]", number + 1)?;
     Ok(())
 }
 
@@ -226,13 +235,15 @@ mod tests {
             note: note.map(str::to_owned),
         };
         let (binding, protocol) = ("JSONRPC".to_owned(), "1.0".to_owned());
-        Row { sdk: sdk.to_owned(), binding, protocol, cells: cells.iter().map(cell).collect() }
+        Row { sdk: sdk.to_owned(), binding, protocol, note: None, cells: cells.iter().map(cell).collect() }
     }
 
     #[test]
     fn the_same_note_has_the_same_number_in_both_tables() {
+        let about = row("C 1", &[("send", "pass", None), ("list", "pass", None)]);
+        let about = Row { note: Some("half".to_owned()), ..about };
         let results = Results {
-            clients: vec![row("A 1", &[("send", "pass", None), ("list", "–", Some("none"))])],
+            clients: vec![row("A 1", &[("send", "pass", None), ("list", "–", Some("none"))]), about],
             servers: vec![row("B 1", &[("send", "fault", Some("broken")), ("list", "–", Some("none"))])],
         };
         let text = render(&results).unwrap();
@@ -244,17 +255,19 @@ mod tests {
 | SDK | protocol | binding | send | list |
 |---|---|---|---|---|
 | A 1 | 1.0 | JSONRPC | pass | –[^1] |
+| C 1 | 1.0 | JSONRPC[^2] | pass | pass |
 
 ## Our client, their servers
 
 | SDK | protocol | binding | send | list |
 |---|---|---|---|---|
-| B 1 | 1.0 | JSONRPC | fault[^2] | –[^1] |
+| B 1 | 1.0 | JSONRPC | fault[^3] | –[^1] |
 
 (elsewhere)
 
 [^1]: none
-[^2]: broken
+[^2]: half
+[^3]: broken
 "
         );
     }

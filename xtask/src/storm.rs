@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::run;
 
-/// Broken HTTP/1, HTTP/2 and WebSocket frames at a running server, with `/health` and memory watched
+/// Broken HTTP/1, HTTP/2, WebSocket frames and lines at a running server, with `/health` and memory watched
 ///
 /// Fails if the server ends, `/health` is slow or wrong, memory grows, or a valid request is not answered afterwards. A short version
 /// is among the tests. Everything after `storm` goes to the harness: try `cargo xtask storm -- --help`.

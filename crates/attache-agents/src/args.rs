@@ -1,6 +1,6 @@
 //! The flags of delegation, for all commands that have it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use attache_client::{KeySet, Verifier};
@@ -71,15 +71,28 @@ impl DelegationArgs {
         Delegation::new(store, DelegationOptions { card_trust, ..self.options(credentials) }).map(Some)
     }
 
+    /// The files with keys that sign the cards of agents.
+    pub fn agent_keys(&self) -> &[PathBuf] {
+        &self.agent_keys
+    }
+
+    /// The file with the token of the HTTP API, if one is named.
+    pub fn api_token_file(&self) -> Option<&Path> {
+        self.api_token_file.as_deref()
+    }
+
+    /// Reads a file with keys that sign the cards of agents. An error names the file.
+    pub fn read_keys(path: &Path) -> Result<KeySet, String> {
+        let shown = path.display();
+        let keys = std::fs::read(path).map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
+        let is_pem = keys.trim_ascii_start().starts_with(b"-----");
+        let keys = if is_pem { KeySet::from_pem(&keys) } else { KeySet::from_json(&keys) };
+        keys.map_err(|error| format!("`{shown}`: {error}"))
+    }
+
     /// Reads the keys that sign the cards of agents. An error names the file.
     pub fn card_trust(&self) -> Result<Option<Verifier>, String> {
-        let read = |path: &PathBuf| {
-            let wrong = |error: &dyn std::fmt::Display| format!("`--agent-keys {}`: {error}", path.display());
-            let keys = std::fs::read(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-            let is_pem = keys.trim_ascii_start().starts_with(b"-----");
-            let keys = if is_pem { KeySet::from_pem(&keys) } else { KeySet::from_json(&keys) };
-            keys.map_err(|error| wrong(&error))
-        };
+        let read = |path: &PathBuf| Self::read_keys(path).map_err(|error| format!("`--agent-keys`: {error}"));
         let keys = self.agent_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         Ok((!keys.is_empty()).then(|| keys.into_iter().fold(Verifier::new(), Verifier::pin)))
     }

@@ -152,13 +152,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_minute_has_64_kib_in_the_log_and_not_one_byte_more() {
         let mut limit = LogLimit::default();
-        assert!(limit.admits(64 * 1024 - 1) && limit.admits(1));
-        assert!(!limit.admits(1));
+        assert!(limit.has_room_for(64 * 1024 - 1) && limit.has_room_for(1));
+        assert!(!limit.has_room_for(1));
         tokio::time::advance(Duration::from_secs(60) - Duration::from_millis(1)).await;
-        assert!(!limit.admits(1));
+        assert!(!limit.has_room_for(1));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(limit.report().is_some_and(|text| text.starts_with("2 bytes more were left out")));
-        assert!(limit.admits(64 * 1024));
+        assert!(limit.has_room_for(64 * 1024));
     }
 
     #[tokio::test(start_paused = true)]

@@ -543,6 +543,33 @@ fn data_and_metadata_come_back_unchanged() {
 }
 
 #[test]
+fn a_webhook_with_its_receiver_in_a_member_is_read_as_the_sdks_of_the_drafts_send_it() {
+    for text in [
+        // `CreateTaskPushNotificationConfig` of a2a-swift, and of the SDK for .NET.
+        r#"{"taskId":"t","config":{"id":"w","url":"https://example.com/hook","token":"s","authentication":{"scheme":"Bearer","credentials":"c"}}}"#,
+        r#"{"taskId":"t","configId":"w","config":{"url":"https://example.com/hook","token":"s","authentication":{"scheme":"Bearer","credentials":"c"}}}"#,
+        // What both have in an answer, and the earlier Swift client.
+        r#"{"id":"w","taskId":"t","pushNotificationConfig":{"id":"w","url":"https://example.com/hook","token":"s","authentication":{"scheme":"Bearer","credentials":"c"}}}"#,
+        r#"{"task_id":"t","push_notification_config":{"id":"w","url":"https://example.com/hook","token":"s","authentication":{"scheme":"Bearer","credentials":"c"}}}"#,
+    ] {
+        let webhook: TaskPushNotificationConfig = read(text).unwrap();
+        assert_eq!(
+            print(&webhook),
+            r#"{"id":"w","taskId":"t","url":"https://example.com/hook","token":"s","authentication":{"scheme":"Bearer","credentials":"c"}}"#,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn credentials_in_a_member_of_a_webhook_do_not_go_to_the_url_beside_it() {
+    let text =
+        r#"{"taskId":"t","url":"https://one.example","config":{"url":"https://two.example","token":"s"}}"#;
+    let webhook: TaskPushNotificationConfig = read(text).unwrap();
+    assert_eq!((webhook.url.as_str(), webhook.token), ("https://one.example", None));
+}
+
+#[test]
 fn a_webhook_under_the_name_of_a_draft_is_not_ignored() {
     let text = r#"{"pushNotificationConfig": {"url": "https://example.com/hook"}}"#;
     let configuration: SendMessageConfiguration = read(text).unwrap();

@@ -41,7 +41,7 @@ pub use crate::limits::Limits;
 pub use crate::options::{CardTransports, GrpcAddress, Paths, ServerOptions};
 pub use crate::peer::{Peer, PeerProcess};
 #[cfg(feature = "redis")]
-pub use crate::push::{DeadJob, DeadJobDetails, PushQueue};
+pub use crate::push::{DeadJob, JobDetails, PendingJob, PendingState, PushQueue};
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use crate::push::{ParsedJob, parse_job, seal_job};
@@ -51,7 +51,7 @@ pub use crate::server::{Server, ServerError};
 pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
 pub use crate::transport::descriptors::raise_file_limit;
 #[cfg(feature = "redis")]
-pub use crate::transport::redis::RedisStreams;
+pub use crate::transport::redis::{OptionFlaw, RedisStreams};
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use crate::transport::redis::{ParsedEntry, parse_entry, parse_left};

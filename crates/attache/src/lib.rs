@@ -58,8 +58,7 @@
 //! | `sqlite` | [`store`]: tasks in a file |
 //! | `oauth` | OAuth 2.0 and OpenID Connect for the client |
 //! | `signing` | [`signing`]: cards that are signed and verified |
-//! | `cli` | the `attache` command, with all of the above. Libraries turn it off: `default-features = false` |
-//! | `cli` | the `attache` command, which needs all others |
+//! | `cli` | the `attache` command, which needs all others. Libraries turn it off: `default-features = false` |
 
 mod error;
 

@@ -214,7 +214,13 @@ impl Framework {
         let cells = cells.collect();
         let (bindings, versions): (Vec<&str>, Vec<&str>) =
             tried.interfaces.iter().filter_map(|interface| interface.split_once(' ')).unzip();
-        Row { sdk: self.title.to_owned(), binding: once(&bindings), protocol: once(&versions), cells }
+        Row {
+            sdk: self.title.to_owned(),
+            binding: once(&bindings),
+            protocol: once(&versions),
+            note: None,
+            cells,
+        }
     }
 }
 

@@ -274,7 +274,7 @@ async fn a_function_that_the_engine_has_removed_without_a_word_is_registered_aga
 #[tokio::test]
 async fn a_worker_that_may_not_hear_of_others_registers_again_with_every_poll() {
     let engine = Engine::start().await;
-    let options = WorkerOptions { poll_interval: Duration::from_millis(20), ..engine.options() };
+    let options = engine.options().with(|options| options.poll_interval = Duration::from_millis(20));
     let worker = Worker::connect(options).unwrap();
     let route = worker.register_trigger("http", "f", json!({"api_path": "a2a", "http_method": "POST"}));
     let _updates = worker.updates();

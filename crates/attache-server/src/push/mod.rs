@@ -24,7 +24,9 @@ use tokio::sync::Notify;
 use self::notification::{Notice, Origin};
 pub use self::options::{PushOptions, SigningSecret};
 #[cfg(feature = "redis")]
-pub use self::queue::{DeadJob, DeadJobDetails, ParsedJob, PushQueue, parse_job, seal_job};
+pub use self::queue::{
+    DeadJob, JobDetails, ParsedJob, PendingJob, PendingState, PushQueue, parse_job, seal_job,
+};
 use crate::agents;
 use crate::audit::Denial;
 use crate::limits::Admission;

@@ -82,7 +82,6 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
     pub(crate) kind: FrameKind,
     /// The number of the event, which the payload of an event has too.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis Streams need it"))]
     pub(crate) event: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use super::client::registry;
 use super::serve::Serve;
 use super::store_location::SettingsFile;
 use super::{Failure, Output, say, terminal};
-use crate::config::{DisplayValue, MASK, Resolved, Source, USUAL, Unread};
+use crate::config::{DisplayValue, MASK, Problems, Resolved, Source, USUAL, Unread};
 
 /// The subcommands of `attache config`.
 #[derive(Debug, Subcommand)]
@@ -122,12 +122,12 @@ fn init(path: &Path) -> Result<(), Failure> {
 
 impl Check {
     fn run(mut self) -> Result<(), Failure> {
-        let mut failures: Vec<Failure> = Vec::new();
-        if let Some(file) = &mut self.serve.settings.file {
-            failures.append(&mut file.errors);
-        }
-        let prepared = self.serve.prepare_all(&mut failures);
-        let store = self.serve.store().map_err(|failure| failures.push(failure)).unwrap_or_default();
+        let file = self.serve.settings.file.as_mut();
+        let mut failures = file.map(|file| std::mem::take(&mut file.errors)).unwrap_or_default();
+        let mut problems = Problems::of(&self.serve.settings);
+        let prepared = self.serve.prepare_all(&mut problems);
+        let store = self.serve.store().unwrap_or_default();
+        failures.extend(problems.result().err());
         let Some(prepared) = prepared.filter(|_| failures.is_empty()) else {
             let failure = Failure::all(failures);
             if self.output.json {

@@ -29,7 +29,7 @@ pub(crate) enum Push {
     /// List deliveries to webhooks that are still to be made, oldest first
     Pending {
         #[command(flatten)]
-        common: Common,
+        of: DeliveryArgs,
 
         /// How many at most
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
@@ -47,7 +47,7 @@ pub(crate) enum Dead {
     /// List them, oldest first
     List {
         #[command(flatten)]
-        of: DeadArgs,
+        of: DeliveryArgs,
 
         /// How many at most
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
@@ -58,7 +58,7 @@ pub(crate) enum Dead {
     /// The server that uses the store does so within seconds; if none runs, the next one does.
     Retry {
         #[command(flatten)]
-        of: DeadArgs,
+        of: DeliveryArgs,
 
         /// Only this one, as `list` shows it
         #[arg(value_name = "ID")]
@@ -67,7 +67,7 @@ pub(crate) enum Dead {
     /// Delete them
     Purge {
         #[command(flatten)]
-        of: DeadArgs,
+        of: DeliveryArgs,
 
         /// Only this one, as `list` shows it
         #[arg(value_name = "ID")]
@@ -75,9 +75,9 @@ pub(crate) enum Dead {
     },
 }
 
-/// The arguments of those about deliveries that were given up.
+/// The arguments of those about deliveries.
 #[derive(Debug, Args)]
-pub(crate) struct DeadArgs {
+pub(crate) struct DeliveryArgs {
     #[command(flatten)]
     common: Common,
 
@@ -113,7 +113,7 @@ impl Push {
             Self::Dead(Dead::List { of, .. } | Dead::Retry { of, .. } | Dead::Purge { of, .. }) => {
                 Some(&of.common.file)
             }
-            Self::Pending { common, .. } => Some(&common.file),
+            Self::Pending { of, .. } => Some(&of.common.file),
             Self::Add(_) | Self::List(_) | Self::Rm(_) | Self::Listen(_) => None,
         }
     }
@@ -124,7 +124,8 @@ impl Push {
             Self::List(list) => block_on(list.run()),
             Self::Rm(rm) => block_on(rm.run()),
             Self::Listen(listen) => block_on(listen.run()),
-            Self::Pending { common, limit } => pending(&common, limit),
+            Self::Pending { of, limit } if of.queue => queue::list_pending(&of.common, limit),
+            Self::Pending { of, limit } => pending(&of.common, limit),
             Self::Dead(dead) => dead.run(),
         }
     }
@@ -158,20 +159,29 @@ fn pending(Common { place, output, .. }: &Common, limit: usize) -> Result<(), Fa
                     Some(due) => format!("next attempt {due}"),
                     None => "after the one before it".to_owned(),
                 };
-                let tried = match attempts {
-                    0 => "not tried yet".to_owned(),
-                    1 => "1 attempt failed".to_owned(),
-                    attempts => format!("{attempts} attempts failed"),
-                };
-                writeln!(out, "{id}\n  to {url}\n  since {since}, {tried}, {next}")?;
+                writeln!(out, "{id}\n  to {url}\n  since {since}, {}, {next}", tried(*attempts))?;
             }
             Ok(())
         },
     )?;
+    say_more(output, has_more, limit);
+    Ok(())
+}
+
+/// The number of attempts in words.
+fn tried(attempts: u32) -> String {
+    match attempts {
+        0 => "not tried yet".to_owned(),
+        1 => "1 attempt failed".to_owned(),
+        attempts => format!("{attempts} attempts failed"),
+    }
+}
+
+/// Says how to see all, if there are more.
+fn say_more(output: &Output, has_more: bool, limit: usize) {
     if has_more && !output.json {
         say(format_args!("there are more: `--limit {}` shows twice as many", limit.saturating_mul(2).max(2)));
     }
-    Ok(())
 }
 
 impl Dead {
@@ -181,13 +191,13 @@ impl Dead {
             Self::Retry { of, id } if of.queue => queue::retry(&of.common, id.as_deref()),
             Self::Purge { of, id } if of.queue => queue::purge(&of.common, id.as_deref()),
             Self::List { of, limit } => list(&of.common, limit),
-            Self::Retry { of: DeadArgs { common: Common { place, output, .. }, .. }, id } => {
+            Self::Retry { of: DeliveryArgs { common: Common { place, output, .. }, .. }, id } => {
                 let id = parse_id(id)?;
                 let mut store = store::open(&place.file()?)?;
                 let count = store.retry_dead(id.as_ref(), SystemClock.now()).map_err(Failure::new)?;
                 report(&output, "to be tried again", count, id.as_ref())
             }
-            Self::Purge { of: DeadArgs { common: Common { place, output, .. }, .. }, id } => {
+            Self::Purge { of: DeliveryArgs { common: Common { place, output, .. }, .. }, id } => {
                 let id = parse_id(id)?;
                 let mut store = store::open(&place.file()?)?;
                 let count = store.purge_dead(id.as_ref()).map_err(Failure::new)?;

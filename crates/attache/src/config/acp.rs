@@ -27,7 +27,7 @@ impl Acp {
     /// The program and its arguments.
     pub(crate) fn words(&self) -> Result<&[String], Failure> {
         self.command.as_ref().map(|command| command.words()).ok_or_else(|| {
-            Failure::usage("`agent` is `acp`, and no coding agent is named")
+            Failure::usage("no coding agent is named")
                 .hint("name it with `--acp COMMAND`, or with `acp.command` in the configuration file")
         })
     }

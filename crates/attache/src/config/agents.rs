@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::ResolvedSettings;
 use super::auth::{Auth, Callers};
 use super::card::CardOverrides;
-use super::error::ConfigError;
+use super::problems::Problems;
 use super::settings::{Acp, Card, Limits, Mcp, Model, Program, Remote, Router};
 use crate::command::Failure;
 
@@ -60,57 +60,39 @@ pub(crate) struct NamedSettings<S> {
 }
 
 impl ResolvedSettings {
-    /// The named agents. Reports all errors. `find` checks the name of an agent and finds the section that says what it is. `check`
-    /// checks the section, and names it.
+    /// The named agents whose settings are valid. `find` checks the name of an agent and finds the section that says what it is. `check`
+    /// checks the section, below the path of the agent.
     pub(crate) fn named_agents<S>(
         &self,
-        find: impl Fn(&str, &NamedAgent) -> Result<S, ConfigError>,
-        check: impl Fn(&S) -> (&'static str, Result<(), Failure>),
-    ) -> Result<BTreeMap<String, NamedSettings<S>>, Failure> {
-        let Some(file) = &self.file else { return Ok(BTreeMap::new()) };
-        let (mut checked, mut errors) = (BTreeMap::new(), Vec::new());
+        problems: &mut Problems<'_>,
+        find: impl Fn(&str, &NamedAgent) -> Result<S, Failure>,
+        check: impl Fn(&str, &S, &mut Problems<'_>),
+    ) -> BTreeMap<String, NamedSettings<S>> {
+        let Some(file) = &self.file else { return BTreeMap::new() };
+        let mut checked = BTreeMap::new();
         // Wrong names of the server are reported with its own card.
         let schemes = self.card().map(|card| card.presentation().schemes().clone()).unwrap_or_default();
         for (name, settings) in &file.settings.agents {
             let path = format!("agents.{name}");
-            let error = |at: &str, error: ConfigError| file.error(&format!("{path}{at}"), error);
-            let section = match find(name, settings) {
-                Ok(section) => section,
-                Err(wrong) => {
-                    errors.push(error("", wrong));
-                    continue;
-                }
-            };
-            let (section_name, result) = check(&section);
-            let failures = result.err().into_iter().flat_map(Failure::each);
-            errors.extend(failures.map(|failure| file.locate(&format!("{path}.{section_name}"), failure)));
+            let Some(section) = problems.take([&path], find(name, settings)) else { continue };
+            check(&path, &section, problems);
             if let Some(key) = settings.limits.as_ref().and_then(Limits::of_server_only) {
                 let text =
                     format!("`{key}` is a limit of the whole server: set it below `limits` at the top");
-                errors.push(error(&format!(".limits.{key}"), ConfigError::new(text)));
+                problems.add([&format!("{path}.limits.{key}")], Failure::usage(text));
             }
             let auth_path = format!("{path}.auth");
             // An empty `auth` is a mistake: without this, the agent would have the callers of the server.
             let empty = file.root.at(&auth_path).map(|_| Auth::default());
             let callers = settings.auth.as_ref().or(empty.as_ref());
-            let callers = match callers.map(|auth| auth.callers(file, &auth_path)).transpose() {
-                Ok(callers) => callers,
-                Err(failure) => {
-                    errors.push(failure);
-                    continue;
-                }
-            };
-            match self.card_of(&settings.card, &format!("{path}.card"), schemes.clone()) {
-                Ok(card) => {
-                    let settings = settings.clone();
-                    checked.insert(name.clone(), NamedSettings { settings, section, card, callers });
-                }
-                Err(failure) => errors.push(failure),
+            let callers = callers.map(|auth| auth.callers(file, &auth_path)).transpose();
+            let card = self.card_of(&settings.card, &format!("{path}.card"), schemes.clone());
+            let (callers, card) = (problems.take_placed(callers), problems.take_placed(card));
+            if let (Some(callers), Some(card)) = (callers, card) {
+                let settings = settings.clone();
+                checked.insert(name.clone(), NamedSettings { settings, section, card, callers });
             }
         }
-        match errors.is_empty() {
-            true => Ok(checked),
-            false => Err(Failure::all(errors)),
-        }
+        checked
     }
 }

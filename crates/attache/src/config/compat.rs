@@ -12,6 +12,7 @@ use attache::core::{Busy, Conversation, EndState};
 
 use super::conversation::workspaces;
 use super::error::ConfigError;
+use super::problems::Problems;
 use super::tree::{Entry, Environment, Node, Position, Value};
 use crate::command::Failure;
 
@@ -206,17 +207,13 @@ fn is_true(value: &str) -> bool {
     ["1", "true", "yes", "on"].contains(&value.trim().to_ascii_lowercase().as_str())
 }
 
-/// Fails if a variable has a value that changes iac-code, and that has no effect here.
-pub(super) fn check_environment(environment: Environment<'_>) -> Result<(), Failure> {
-    let is_set = |(name, changes, _): &(&str, fn(&str) -> bool, &str)| {
-        environment(name).is_some_and(|value| changes(&value))
-    };
-    match UNREAD.into_iter().find(is_set) {
-        Some((name, _, hint)) => {
+/// Adds an error for each variable with a value that changes iac-code, and that has no effect here.
+pub(super) fn check_environment(environment: Environment<'_>, problems: &mut Problems<'_>) {
+    for (name, changes, hint) in UNREAD {
+        if environment(name).is_some_and(|value| changes(&value)) {
             let text = format!("the environment variable `{name}` of iac-code is not honoured here");
-            Err(Failure::usage(text).hint(hint))
+            problems.add_placed(Failure::usage(text).hint(hint));
         }
-        None => Ok(()),
     }
 }
 

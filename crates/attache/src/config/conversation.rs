@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compat;
+use super::problems::Problems;
 use super::reports::MetadataNamespace;
 use super::settings::Settings;
 use super::units::{FromText, Size};
@@ -69,7 +70,6 @@ impl Settings {
             None => Conversation::default(),
             Some(Compat::IacCode) => {
                 let environment = |name: &str| std::env::var(name).ok();
-                compat::check_environment(&environment)?;
                 compat::conversation(&environment)
             }
         };
@@ -93,7 +93,6 @@ impl Settings {
         if let Some(FromText(max)) = &contexts.max {
             rules.contexts.max = usize::try_from(max.0.get()).unwrap_or(usize::MAX);
         }
-        self.check_workspaces()?;
         if !self.workspaces.is_empty() {
             rules.workspaces.allowed.clone_from(&self.workspaces);
         }
@@ -103,14 +102,30 @@ impl Settings {
         Ok(ConversationSettings { rules, names_media, peer })
     }
 
-    fn check_workspaces(&self) -> Result<(), Failure> {
-        match self.workspaces.iter().find(|path| !path.is_dir()) {
-            Some(path) => Err(Failure::usage(format!(
-                "`workspaces` names `{}`, which is not a directory",
-                path.display()
-            ))
-            .hint("make the directory, or leave it out")),
-            None => Ok(()),
+    /// Checks the settings of conversations.
+    pub(crate) fn check_conversation(&self, compat: Option<Compat>, problems: &mut Problems<'_>) {
+        match compat {
+            None => {}
+            Some(Compat::IacCode) => {
+                compat::check_environment(&|name| std::env::var(name).ok(), problems);
+            }
+        }
+        for (index, path) in self.workspaces.iter().enumerate().filter(|(_, path)| !path.is_dir()) {
+            let failure = Failure::usage(format!("`{}` is not a directory", path.display()));
+            problems.add(
+                [&format!("workspaces[{index}]"), "workspaces"],
+                failure.hint("make the directory, or leave it out"),
+            );
+        }
+        for (key, modes) in [("text-types", &self.input.text_types), ("media-types", &self.input.media_types)]
+        {
+            for (index, mode) in modes.iter().enumerate().filter(|(_, mode)| !is_media_type(mode)) {
+                let failure = Failure::usage(format!("`{mode}` is not a media type"));
+                problems.add(
+                    [&format!("input.{key}[{index}]"), &format!("input.{key}")],
+                    failure.hint("try `text/x-log` or `image/*`"),
+                );
+            }
         }
     }
 
@@ -126,12 +141,6 @@ impl Settings {
         set(&mut input.max_media, &settings.max_media);
         set(&mut input.max_file, &settings.max_file);
         set(&mut input.max_total, &settings.max_total);
-        for mode in settings.text_types.iter().chain(&settings.media_types) {
-            if !mode.split_once('/').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty()) {
-                return Err(Failure::usage(format!("`{mode}` in `input` is not a media type"))
-                    .hint("try `text/x-log` or `image/*`"));
-            }
-        }
         input.text_types.extend(settings.text_types.iter().cloned());
         if !settings.media_types.is_empty() {
             input.media_types.clone_from(&settings.media_types);
@@ -143,6 +152,10 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+fn is_media_type(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty())
 }
 
 impl Default for ConversationSettings {

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use attache::client::OAuth;
 use attache_agents::OAuthSettings;
 use attache_agents::mcp::{McpOptions, McpServer};
 use attache_agents::model::Model as ModelAgent;
 
+use super::problems::Problems;
 use super::settings::Mcp;
 use crate::command::Failure;
 
@@ -20,10 +22,41 @@ impl Mcp {
             (Some([word]), None) if is_url(word) => url(word),
             (Some(words), None) => Ok(McpServer::program(words)),
             (None, Some(given)) => url(&given.0.0),
-            (None, None) => Err(Failure::usage("`agent` is `mcp`, and no MCP server is named").hint(
+            (None, None) => Err(Failure::usage("no MCP server is named").hint(
                 "name it with `--mcp COMMAND`, or with `mcp.command` or `mcp.url` in the configuration file",
             )),
         }
+    }
+
+    /// Checks the settings, except those of the model.
+    pub(crate) fn check(&self, problems: &mut Problems<'_>) {
+        let place = if self.url.is_some() { "url" } else { "command" };
+        problems.take([place, "command", "url"], self.server());
+        problems.take(["token"], self.both_tokens());
+        problems.take(["token-file"], self.token());
+        problems.take(["oauth"], self.oauth());
+    }
+
+    fn both_tokens(&self) -> Result<(), Failure> {
+        match self.token.is_some() && self.token_file.is_some() {
+            true => Err(Failure::usage("there is both a `token` and a `token-file`")),
+            false => Ok(()),
+        }
+    }
+
+    /// The token for a URL: from the settings, or from its file.
+    fn token(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.token_file else {
+            return Ok(self.token.as_ref().map(|token| token.0.clone()));
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("`{}` cannot be read: {error}", path.display())))?;
+        Ok(Some(text.trim().to_owned()))
+    }
+
+    fn oauth(&self) -> Result<Option<OAuth>, Failure> {
+        let oauth = self.oauth.as_ref();
+        oauth.map(|oauth| oauth.oauth().map_err(|fault| Failure::usage(fault.text))).transpose()
     }
 
     /// The files with secrets that the settings name.
@@ -36,22 +69,8 @@ impl Mcp {
     /// The options of the agent. `sampling` is the model that answers the server, if one is configured.
     pub(crate) fn options(&self, sampling: Option<ModelAgent>) -> Result<McpOptions, Failure> {
         let server = self.server()?;
-        let token = match (&self.token, &self.token_file) {
-            (Some(_), Some(_)) => {
-                return Err(Failure::usage("there is both a `mcp.token` and a `mcp.token-file`"));
-            }
-            (Some(token), None) => Some(token.0.clone()),
-            (None, Some(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    Failure::usage(format!("`token-file: {}` cannot be read: {error}", path.display()))
-                })?;
-                Some(text.trim().to_owned())
-            }
-            (None, None) => None,
-        };
-        let oauth =
-            self.oauth.as_ref().map(|oauth| oauth.oauth().map_err(|fault| Failure::usage(fault.text)));
-        let oauth = oauth.transpose()?;
+        self.both_tokens()?;
+        let (token, oauth) = (self.token()?, self.oauth()?);
         Ok(McpOptions::new(server).with(|options| {
             options.name.clone_from(&self.name);
             options.description.clone_from(&self.description);

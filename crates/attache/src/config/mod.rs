@@ -17,6 +17,7 @@ mod error;
 mod log;
 mod mcp;
 mod model;
+mod problems;
 mod program;
 mod redis;
 mod remote;
@@ -51,6 +52,7 @@ use self::deserialize::NodeReader;
 pub(crate) use self::error::ConfigError;
 pub(crate) use self::log::{LogFormat, STANDARD_OUTPUT};
 pub(crate) use self::model::ModelTool;
+pub(crate) use self::problems::Problems;
 pub(crate) use self::program::CommandLine;
 pub(crate) use self::redis::{push_queue, redis_streams};
 pub(crate) use self::reports::SafeMode;
@@ -110,17 +112,9 @@ impl ResolvedSettings {
         })
     }
 
-    /// Whether one of these settings, or one below them, has an error in the file.
-    pub(crate) fn is_wrong(&self, paths: &[&str]) -> bool {
-        self.file.as_ref().is_some_and(|file| paths.iter().any(|path| file.is_wrong(path)))
-    }
-
-    /// Adds the file and the line of a setting to an error about its value, if the value is from the file.
-    pub(crate) fn locate(&self, key: &str, failure: Failure) -> Failure {
-        match self.resolved.iter().find(|setting| setting.key == key).map(|setting| &setting.source) {
-            Some(Source::File { path, line, .. }) => failure.about(format_args!("{path}:{line}")),
-            Some(Source::Default | Source::Environment(_) | Source::Flag(_)) | None => failure,
-        }
+    /// Whether a setting, or one above or below it, is left out because it is wrong in the file.
+    fn is_wrong(&self, path: &str) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_wrong(path))
     }
 
     /// The environment variables that begin with `ATTACHE_` and that nothing reads.
@@ -281,25 +275,20 @@ impl ConfigFile {
         };
         error.in_file(&self.path)
     }
-
-    /// Adds the position of a value to a failure that is about it.
-    fn locate(&self, path: &str, failure: Failure) -> Failure {
-        if self.is_wrong(path) {
-            return Failure::consequence();
-        }
-        let position = self.root.at(path).map(|node| format!(":{}", node.position)).unwrap_or_default();
-        failure.about(format_args!("{}{position}: `{path}`", self.path.display()))
-    }
 }
 
 /// The push queue of the file with this name, or else of the default file if it exists. The rest of the file is not read.
 pub(crate) fn configured_push_queue(named: Option<&Path>) -> Result<Option<PushQueue>, Failure> {
     let matters = |section: &str| section == "compat" || section == "push" || section.starts_with("push-");
     let Some(file) = ConfigFile::find(named, &matters, None)? else { return Ok(None) };
-    match file.errors.is_empty() {
-        true => push_queue(&file.settings.push),
-        false => Err(Failure::all(file.errors)),
+    if !file.errors.is_empty() {
+        return Err(Failure::all(file.errors));
     }
+    let push = file.settings.push.clone();
+    let settings = ResolvedSettings { file: Some(file), resolved: Vec::new() };
+    let mut problems = Problems::of(&settings);
+    let queue = push_queue(&push, &mut problems);
+    problems.result().map(|()| queue)
 }
 
 /// The schema of the file.

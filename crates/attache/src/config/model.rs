@@ -118,8 +118,8 @@ impl Model {
         self.tools.iter().map(|tool| tool.0.clone()).collect()
     }
 
-    /// A setting that has no effect for a model that answers the requests of an MCP server, if one is set.
-    pub(crate) fn useless_for_sampling(&self) -> Option<&'static str> {
+    /// The settings that are set and have no effect for a model that answers the requests of an MCP server.
+    pub(crate) fn useless_for_sampling(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             ("tools", !self.tools.is_empty()),
             ("images", self.images),
@@ -128,7 +128,7 @@ impl Model {
             ("max-rounds", self.max_rounds.is_some()),
             ("budget", self.budget.is_some()),
         ];
-        given.into_iter().find_map(|(key, is_given)| is_given.then_some(key))
+        given.into_iter().filter_map(|(key, is_given)| is_given.then_some(key))
     }
 
     /// The media types of what the model gets besides text.

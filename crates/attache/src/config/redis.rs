@@ -7,6 +7,7 @@ use std::str::FromStr;
 use attache::server::{PushQueue, RedisStreams, RedisUrl};
 use attache::store::Keyring;
 
+use super::problems::Problems;
 use super::secret::{Masked, Secret};
 use super::settings::{Push, PushQueueKind, PushRedis, Redis};
 use super::units::{Count, Described, FromText, Size};
@@ -44,20 +45,23 @@ impl Described for RedisText {
 pub(crate) fn redis_streams(
     url: Option<&str>,
     file: Option<&Redis>,
-) -> Result<Option<RedisStreams>, Failure> {
+    problems: &mut Problems<'_>,
+) -> Option<RedisStreams> {
     let nothing = Redis::default();
-    let settings = file.unwrap_or(&nothing);
+    problems.section("redis", |problems| streams(url, file.unwrap_or(&nothing), problems))
+}
+
+fn streams(url: Option<&str>, settings: &Redis, problems: &mut Problems<'_>) -> Option<RedisStreams> {
     let Some(url) = url else {
         // Settings without a server would be ignored without a word.
-        return match *settings == nothing {
-            true => Ok(None),
-            false => Err(Failure::usage("the section `redis` names no Redis server")
-                .hint("set `redis.url`, or leave the section out")),
-        };
+        if *settings != Redis::default() {
+            let failure = Failure::usage("the section names no Redis server");
+            problems.add(["url"], failure.hint("set `redis.url`, or leave the section out"));
+        }
+        return None;
     };
-    let usage = |text: String| Failure::usage(format!("`redis`: {text}"));
     let Redis { password, password_file, ca_file, .. } = settings;
-    let url = server(url, password.as_ref(), password_file.as_deref(), ca_file.as_deref()).map_err(usage)?;
+    let url = server(url, password.as_ref(), password_file.as_deref(), ca_file.as_deref(), problems)?;
     let streams = RedisStreams::of(url).with(|redis| {
         let text = |to: &mut String, from: &Option<String>| from.iter().for_each(|from| to.clone_from(from));
         text(&mut redis.request_stream, &settings.request_stream);
@@ -86,10 +90,10 @@ pub(crate) fn redis_streams(
             redis.claim_after = time.0;
         }
     });
-    match streams.flaw() {
-        Some(flaw) => Err(usage(flaw)),
-        None => Ok(Some(streams)),
+    if let Some(flaw) = streams.flaw() {
+        problems.add([flaw.option], Failure::usage(flaw));
     }
+    Some(streams)
 }
 
 /// A Redis server with its password and the certificates to trust.
@@ -98,44 +102,65 @@ fn server(
     password: Option<&Masked>,
     password_file: Option<&Path>,
     ca_file: Option<&Path>,
-) -> Result<RedisUrl, String> {
-    let mut url: RedisUrl = url.parse().map_err(|error| format!("{error}"))?;
+    problems: &mut Problems<'_>,
+) -> Option<RedisUrl> {
+    let parsed: Result<RedisUrl, _> = url.parse();
+    let url = problems.take(["url"], parsed.map_err(Failure::usage));
     let password = match (password, password_file) {
-        (Some(_), Some(_)) => return Err("there is both a `password` and a `password-file`".to_owned()),
+        (Some(_), Some(_)) => {
+            let text = "there is both a `password` and a `password-file`";
+            problems.add(["password"], Failure::usage(text));
+            None
+        }
         (Some(password), None) => Some(password.0.clone()),
         (None, Some(path)) => {
-            Some(Secret::in_file(path).map_err(|error| error.to_string())?.reveal().to_owned())
+            let read = Secret::in_file(path).map_err(Failure::usage);
+            problems.take(["password-file"], read).map(|secret| secret.reveal().to_owned())
         }
         (None, None) => None,
     };
-    if let Some(password) = password {
-        url = url.with_credentials(None, &password);
-    }
-    match ca_file {
-        Some(path) => Ok(url.trust(certificates(path)?)),
-        None => Ok(url),
-    }
+    let trusted =
+        ca_file.and_then(|path| problems.take(["ca-file"], certificates(path).map_err(Failure::usage)));
+    let url = match password {
+        Some(password) => url?.with_credentials(None, &password),
+        None => url?,
+    };
+    Some(match trusted {
+        Some(certificates) => url.trust(certificates),
+        None => url,
+    })
 }
 
 /// The push queue, if deliveries wait in Redis. Its keys are for this check only: the server sets those of its store.
-pub(crate) fn push_queue(push: &Push) -> Result<Option<PushQueue>, Failure> {
+pub(crate) fn push_queue(push: &Push, problems: &mut Problems<'_>) -> Option<PushQueue> {
     let settings = &push.redis;
     let url = match (push.queue.unwrap_or_default(), &settings.url) {
         (PushQueueKind::Redis, Some(url)) => url.0.to_string(),
         (PushQueueKind::Redis, None) => {
-            return Err(Failure::usage("`push.queue` is `redis`, and no Redis server is named")
-                .hint("set `push.redis.url`, such as `redis://127.0.0.1:6379/0`"));
+            let failure = Failure::usage("deliveries wait in Redis, and no Redis server is named");
+            problems.add(
+                ["push.queue", "push.redis.url"],
+                failure.hint("set `push.redis.url`, such as `redis://127.0.0.1:6379/0`"),
+            );
+            return None;
         }
-        (PushQueueKind::Store, _) if *settings == PushRedis::default() => return Ok(None),
+        (PushQueueKind::Store, _) if *settings == PushRedis::default() => return None,
         (PushQueueKind::Store, _) => {
-            return Err(Failure::usage("the section `push.redis` has no effect without `push.queue: redis`")
-                .hint("set `push.queue`, or leave the section out"));
+            let failure = Failure::usage("the section has no effect without `push.queue: redis`");
+            problems.add(
+                ["push.redis", "push.queue"],
+                failure.hint("set `push.queue`, or leave the section out"),
+            );
+            return None;
         }
     };
-    let usage = |text: String| Failure::usage(format!("`push.redis`: {text}"));
+    problems.section("push.redis", |problems| queue(&url, settings, problems))
+}
+
+fn queue(url: &str, settings: &PushRedis, problems: &mut Problems<'_>) -> Option<PushQueue> {
     let PushRedis { password, password_file, ca_file, .. } = settings;
-    let url = server(&url, password.as_ref(), password_file.as_deref(), ca_file.as_deref()).map_err(usage)?;
-    let keys = Keyring::ephemeral().map_err(Failure::new)?;
+    let url = server(url, password.as_ref(), password_file.as_deref(), ca_file.as_deref(), problems)?;
+    let keys = problems.take_placed(Keyring::ephemeral().map_err(Failure::new))?;
     let queue = PushQueue::new(url, keys).with(|queue| {
         let text = |to: &mut String, from: &Option<String>| from.iter().for_each(|from| to.clone_from(from));
         text(&mut queue.stream, &settings.stream);
@@ -150,10 +175,10 @@ pub(crate) fn push_queue(push: &Push) -> Result<Option<PushQueue>, Failure> {
             queue.keep_dead = to_usize(count.get().into());
         }
     });
-    match queue.flaw() {
-        Some(flaw) => Err(usage(flaw)),
-        None => Ok(Some(queue)),
+    if let Some(flaw) = queue.flaw() {
+        problems.add([flaw.option], Failure::usage(flaw));
     }
+    Some(queue)
 }
 
 fn to_usize(number: u64) -> usize {
@@ -173,23 +198,49 @@ const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 #[cfg(test)]
 mod tests {
+    use super::super::ResolvedSettings;
     use super::*;
+
+    /// What a check returns, or its errors.
+    fn checked<T>(check: impl FnOnce(&mut Problems<'_>) -> Option<T>) -> Result<Option<T>, String> {
+        let settings = ResolvedSettings::default();
+        let mut problems = Problems::of(&settings);
+        let value = check(&mut problems);
+        problems.result().map(|()| value).map_err(|failure| failure.to_string())
+    }
+
+    fn streams_error(url: Option<&str>, settings: Option<&Redis>) -> String {
+        checked(|problems| redis_streams(url, settings, problems)).err().unwrap_or_default()
+    }
 
     #[test]
     fn settings_without_a_server_are_refused() {
-        assert!(redis_streams(None, None).unwrap().is_none());
-        assert!(redis_streams(None, Some(&Redis::default())).unwrap().is_none());
+        for nothing in [None, Some(&Redis::default())] {
+            assert!(checked(|problems| redis_streams(None, nothing, problems)).unwrap().is_none());
+        }
         let only_names = Redis { consumer_group: Some("g".to_owned()), ..Redis::default() };
-        let error = redis_streams(None, Some(&only_names)).err().map(|failure| failure.to_string());
-        assert!(error.unwrap_or_default().contains("names no Redis server"));
+        let error = streams_error(None, Some(&only_names));
+        assert!(error.contains("names no Redis server"), "{error}");
     }
 
     #[test]
     fn names_that_would_let_clients_write_to_the_servers_streams_are_refused() {
         let settings = Redis { reply_prefix: Some("attache:".to_owned()), ..Redis::default() };
-        let error = redis_streams(Some("redis://127.0.0.1"), Some(&settings)).err();
-        let text = error.map(|failure| failure.to_string()).unwrap_or_default();
-        assert!(text.contains("could be named as a reply stream"), "{text}");
+        let error = streams_error(Some("redis://127.0.0.1"), Some(&settings));
+        assert!(error.contains("`redis.request-stream`") && error.contains("could be named"), "{error}");
+    }
+
+    #[test]
+    fn all_errors_of_a_server_are_reported() {
+        let settings = Redis {
+            password_file: Some("/nowhere/password".into()),
+            ca_file: Some("/nowhere/ca".into()),
+            ..Redis::default()
+        };
+        let error = streams_error(Some("redis://h:99999"), Some(&settings));
+        for setting in ["`redis.url`", "`redis.password-file`", "`redis.ca-file`"] {
+            assert!(error.contains(setting), "{error}");
+        }
     }
 
     #[test]
@@ -197,7 +248,7 @@ mod tests {
         let with = |queue, url: Option<&str>| {
             let url = url.map(|url| FromText(url.parse().unwrap()));
             let push = Push { queue, redis: PushRedis { url, ..PushRedis::default() }, ..Push::default() };
-            push_queue(&push).map_err(|failure| failure.to_string())
+            checked(|problems| push_queue(&push, problems))
         };
         assert!(with(None, None).unwrap().is_none());
         assert!(with(Some(PushQueueKind::Store), None).unwrap().is_none());
@@ -216,8 +267,7 @@ mod tests {
 
     #[test]
     fn a_password_is_in_no_error() {
-        let error = redis_streams(Some("redis://:s3cret@h:99999"), None).err();
-        let text = error.map(|failure| failure.to_string()).unwrap_or_default();
-        assert!(text.contains("not the URL of a Redis server") && !text.contains("s3cret"), "{text}");
+        let error = streams_error(Some("redis://:s3cret@h:99999"), None);
+        assert!(error.contains("not the URL of a Redis server") && !error.contains("s3cret"), "{error}");
     }
 }

@@ -16,9 +16,15 @@ impl Remote {
     /// The address of the agent.
     pub(crate) fn url(&self) -> Result<&str, Failure> {
         self.url.as_ref().map(|url| url.0.0.as_str()).ok_or_else(|| {
-            Failure::usage("`agent` is `remote`, and no remote agent is named")
+            Failure::usage("no remote agent is named")
                 .hint("name it with `--remote URL`, or with `remote.url` in the configuration file")
         })
+    }
+
+    /// The Redis server with its credentials.
+    pub(crate) fn redis(&self) -> Result<Option<RedisUrl>, Failure> {
+        let parsed = self.redis.as_ref().map(|url| url.0.parse().map_err(Failure::usage));
+        parsed.transpose()
     }
 
     /// How long a message may take.
@@ -33,10 +39,7 @@ impl Remote {
         credentials: AgentCredentials,
         own_url: Option<String>,
     ) -> Result<GatewayOptions, Failure> {
-        let redis = self.redis.as_ref().map(|url| -> Result<RedisUrl, Failure> {
-            url.0.parse().map_err(|error| Failure::usage(format!("`remote.redis`: {error}")))
-        });
-        let redis = redis.transpose()?;
+        let redis = self.redis()?;
         Ok(GatewayOptions::new(self.url()?, store).with(|options| {
             options.credentials = credentials;
             // The operator gives the address, so it may be a command.

@@ -24,6 +24,13 @@ pub(crate) struct RouterRule {
 }
 
 impl Router {
+    /// The agents that messages are passed to, each with the path of the setting that names it.
+    pub(crate) fn agents(&self) -> impl Iterator<Item = (String, &str)> {
+        let default = self.default.iter().map(|name| ("default".to_owned(), name.as_str()));
+        let rules = self.rules.iter().enumerate();
+        default.chain(rules.map(|(index, rule)| (format!("rules[{index}].agent"), rule.agent.as_str())))
+    }
+
     /// The options of the router.
     pub(crate) fn options(&self) -> RouterOptions {
         let rule = |rule: &RouterRule| {

@@ -134,7 +134,7 @@ pub(super) mod tests {
     use super::*;
     use crate::command::Command as Subcommand;
     use crate::config::redis::{push_queue, redis_streams};
-    use crate::config::{ConfigFile, DisplayValue, parse_arguments};
+    use crate::config::{ConfigFile, DisplayValue, Problems, ResolvedSettings, parse_arguments};
 
     /// The file of the repository, which `attache config init -` prints.
     const IN_REPOSITORY: &str = include_str!("../../../../attache.example.yml");
@@ -253,8 +253,11 @@ pub(super) mod tests {
             (times, options.exclusive, options.max_output, options.max_calls)
         });
         let redis = settings.redis.url.as_ref().map(|url| url.0.to_string());
-        let redis = redis_streams(redis.as_deref(), Some(&settings.redis)).unwrap();
-        let queue = push_queue(&settings.push).map_err(|failure| failure.to_string());
+        let none = ResolvedSettings::default();
+        let mut problems = Problems::of(&none);
+        let redis = redis_streams(redis.as_deref(), Some(&settings.redis), &mut problems);
+        let queue = push_queue(&settings.push, &mut problems);
+        let wrong = problems.result().map_err(|failure| failure.to_string());
         let store = std::sync::Arc::new(attache::core::MemoryStore::default());
         let remote = settings.remote.options(store, attache_agents::AgentCredentials::default(), None);
         let remote = remote.ok().map(|options| {
@@ -266,7 +269,7 @@ pub(super) mod tests {
         let conversations = (rules.contexts, sizes, input.fetch.is_some());
         let others = (work.reports.namespace, settings.safe_mode.unwrap_or_default());
         format!(
-            "{conversations:?} {program:?} {model:?} {acp:?} {mcp:?} {redis:?} {queue:?} {remote:?} {others:?}"
+            "{conversations:?} {program:?} {model:?} {acp:?} {mcp:?} {redis:?} {queue:?} {wrong:?} {remote:?} {others:?}"
         )
     }
 

@@ -311,7 +311,7 @@ async fn settings_that_would_open_an_agent_or_have_no_effect_are_refused_at_the_
         (sampling("http://192.0.2.1", "key: secret"), in_transit),
         (
             format!("agent: mcp\nmcp: {{ url: '{here}', token: one, token-file: two }}"),
-            "there is both a `mcp.token` and a `mcp.token-file`",
+            "there is both a `token` and a `token-file`",
         ),
         (model("http://192.0.2.1/v1"), in_transit),
         (model("http://models.example.com/v1?version=1"), in_transit),

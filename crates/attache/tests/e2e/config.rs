@@ -278,6 +278,126 @@ functions: { call-timeout: 2d }
     assert!(served.code == Some(2) && served.stderr.contains("some.yml:5:9"), "{served}");
 }
 
+/// Settings that are valid each by itself and do not fit together, or name files that are not there.
+const UNFIT: &str = r#"
+log: a=b=c
+tls:
+  certificate: /nowhere/certificate.pem
+  client-ca: /nowhere/ca.pem
+auth:
+  mtls:
+    - { name: billing, san: billing.internal, tier: gold }
+  bearer:
+    - { name: alice, token: the-token-of-alice-is-long, tier: silver }
+functions:
+  tier: bronze
+  tiers: [silver]
+paths:
+  jsonrpc: []
+  http-json: /artifacts
+artifacts: { urls: file }
+safe-mode: always
+redis:
+  consumer-group: workers
+push:
+  queue: redis
+  secret-file: /nowhere/push
+signing:
+  keys: /nowhere/keys
+  secret-file: /nowhere/secret
+engine: { token-file: /nowhere/token }
+delegation:
+  api-token-file: /nowhere/api
+  card-keys: [/nowhere/one, /nowhere/two]
+workspaces: [/nowhere/a, /nowhere/b]
+input:
+  text-types: [text/x-log, log]
+agents:
+  coder:
+    acp: { workspace: /nowhere/coder }
+  runner:
+    program:
+      workspace: /nowhere/runner
+      budget: { tokens: 5 }
+  helper:
+    model:
+      url: http://127.0.0.1:9
+      key-file: /nowhere/key
+      tools: [mcp:none, agent:none]
+  tools:
+    mcp:
+      command: cat
+      url: http://127.0.0.1:9
+      token: one
+      token-file: /nowhere/two
+      sampling: { url: 'http://192.0.2.1', key: secret, images: true }
+  far:
+    remote: { wait: true, redis: nonsense }
+  desk:
+    router:
+      default: nobody
+      rules: [{ agent: someone, keywords: [x] }]
+"#;
+
+#[tokio::test]
+async fn every_error_of_settings_that_do_not_fit_together_has_its_line() {
+    let home = Home::new();
+    let check = async |text: &str| {
+        let file = home.file("some.yml", text);
+        let ran = home.run(&["config", "check", "--config", &file]).await;
+        assert_eq!(ran.code, Some(2), "{ran}");
+        let said = ran.to_string().replace(&file, "some.yml");
+        for error in said.lines().filter(|line| line.starts_with("error: ")) {
+            let place = error.strip_prefix("error: some.yml:").unwrap_or_default();
+            assert!(place.starts_with(|digit: char| digit.is_ascii_digit()), "{error}");
+        }
+        said
+    };
+    insta::assert_snapshot!("check_unfit_settings", check(UNFIT).await);
+    for (text, expected) in [
+        ("agent: program\n", &["1:8: `agent`: no program is named"][..]),
+        ("agent: model\nmodel: { images: true }\n", &["2:1: `model.url`: no endpoint is named"]),
+        ("agent: acp\n", &["1:8: `agent`: no coding agent is named"]),
+        ("agent: mcp\n", &["1:8: `agent`: no MCP server is named"]),
+        ("agent: remote\n", &["1:8: `agent`: no remote agent is named"]),
+        ("base-url: https://agents.example.com\n", &["1:11: `base-url`: others reach the server at"]),
+        (
+            "allowed-hosts: ['*']\ncors: { origins: ['*'] }\n",
+            &["1:1: `allowed-hosts`: with `*` here", "2:9: `cors.origins`: with `*` here"],
+        ),
+        (
+            "listen: 0.0.0.0:0\nredis: { url: 'redis://192.0.2.1' }\n",
+            &["1:9: `listen`: on `0.0.0.0:0` other", "2:15: `redis.url`: other machines can reach Redis"],
+        ),
+        ("tls: { key: /nowhere/key }\n", &["1:13: `tls.key`: there is no certificate for the key"]),
+        (
+            "tls: { client-certificates: optional }\n",
+            &["1:29: `tls.client-certificates`: there is no authority"],
+        ),
+        ("push: { redis: { stream: s } }\n", &["1:9: `push.redis`: the section has no effect"]),
+        (
+            "redis: { url: 'redis://127.0.0.1', request-stream: a, response-stream: a }\n",
+            &["1:72: `redis.response-stream`"],
+        ),
+    ] {
+        let said = check(text).await;
+        for expected in expected {
+            assert!(said.contains(&format!("error: some.yml:{expected}")), "{expected}: {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_a_flag_or_a_variable_names_it() {
+    let home = Home::new();
+    let file = home.file("some.yml", "tls: { key: /nowhere/key, certificate: /nowhere/certificate }\n");
+    let arguments = ["config", "check", "--config", &file, "--tls-key", "/nowhere/other", "--program", "cat"];
+    let mut command = home.command(&[&arguments[..], &["--workspace", "/nowhere/work"]].concat());
+    let output = command.env("ATTACHE_LOG", "a=b=c").output().await.expect("it runs");
+    let ran = crate::home::ran(output);
+    insta::assert_snapshot!("check_flags_and_variables", ran.to_string().replace(&file, "some.yml"));
+}
+
 #[tokio::test]
 async fn settings_are_shown_within_80_columns() {
     let home = Home::new();
@@ -315,17 +435,17 @@ async fn a_wrong_address_or_agent_in_the_file_is_reported_with_its_line() {
     for (listen, error) in [
         (
             "127.0.0.1:99999",
-            "FILE:3: cannot listen on `127.0.0.1:99999`: expected `HOST:PORT` or `unix:PATH`",
+            "FILE:3:9: `listen`: cannot listen on `127.0.0.1:99999`: expected `HOST:PORT` or `unix:PATH`",
         ),
-        ("'::1'", "FILE:3: cannot listen on `::1`"),
-        ("[127.0.0.1:0, 'unix:']", "FILE:3: cannot listen on `unix:`"),
-        ("0.0.0.0:0", "FILE:3: on `0.0.0.0:0` other machines can connect"),
+        ("'::1'", "FILE:3:9: `listen`: cannot listen on `::1`"),
+        ("[127.0.0.1:0, 'unix:']", "FILE:3:23: `listen[1]`: cannot listen on `unix:`"),
+        ("0.0.0.0:0", "FILE:3:9: `listen`: on `0.0.0.0:0` other machines can connect"),
     ] {
         let file = home.file("attache.yml", &format!("store: memory\nagent: parrot\nlisten: {listen}\n"));
         let checked =
             home.run(&["config", "check", "--config", &file]).await.to_string().replace(&file, "FILE");
         assert!(checked.contains(error), "{checked}");
-        assert!(checked.contains("FILE:2: there is no agent `parrot`"), "{checked}");
+        assert!(checked.contains("FILE:2:8: `agent`: there is no agent `parrot`"), "{checked}");
     }
     let file = home.file("attache.yml", "store: memory\nlisten: ['[::1]:0', 'localhost:0', 'unix:a.sock']\n");
     let checked = home.run(&["config", "check", "--config", &file]).await;

@@ -64,13 +64,22 @@ fn note(row: &Row, feature: &str) -> Option<Note> {
     Some(note)
 }
 
+/// Whether a client needs a card that names the gRPC interface by host and port. The gRPC libraries of the SDKs take no URL. SDKs for
+/// 0.3 read a list of their own, which has host and port in any case.
+fn needs_host_and_port(row: &Row) -> bool {
+    matches!((row.binding, row.sdk), (Grpc, Python1 | Node1))
+}
+
+/// What is to be said about a whole row.
+fn about(row: &Row) -> Option<&'static str> {
+    needs_host_and_port(row).then_some(
+        "With `card.grpc: host-port`: the gRPC library of the SDK takes no URL, which the card has by default.",
+    )
+}
+
 /// Lets a client of a peer's try everything at a server of its own.
 async fn talk(row: &Row) -> Outcomes {
-    // The gRPC libraries of the SDKs take no URL. Those for 0.3 read a list of their own, which has host and port in any case.
-    let address = match (row.binding, row.sdk) {
-        (Grpc, Python1 | Node1) => GrpcAddress::HostPort,
-        _ => GrpcAddress::Url,
-    };
+    let address = if needs_host_and_port(row) { GrpcAddress::HostPort } else { GrpcAddress::Url };
     let (server, _transports) = agent::server_with_all_transports().await;
     let server = server.options(|options| options.grpc_address = address);
     let server = server.listen().await.expect("a port is free");

@@ -35,6 +35,11 @@ rows! { "servers", talk;
     a2a_protocol_server_over_grpc: RustProtocol, Grpc, V1_0;
 }
 
+/// Nothing is to be said about a whole row.
+fn about(_: &Row) -> Option<&'static str> {
+    None
+}
+
 /// What is to be said about the peers.
 fn note(row: &Row, feature: &str) -> Option<Note> {
     match (row.sdk, row.binding, feature) {

@@ -59,7 +59,7 @@ macro_rules! rows {
                 crate::peers::keep(&format!("{}::{name}", $table), sdk.absent(), async move {
                     let outcomes = $try(&row).await;
                     let position = ORDER.iter().position(|other| *other == name).expect("it is one of them");
-                    row.conclude(($table, position), &outcomes, |feature| note(&row, feature));
+                    row.conclude(($table, position), &outcomes, about(&row), |feature| note(&row, feature));
                 });
             }
         )*
@@ -86,11 +86,12 @@ impl Row {
         format!("{}, {} {}", sdk.title(), binding.name(), protocol.name())
     }
 
-    /// Writes down what was found out, and fails if that is not what has to be.
+    /// Writes down what was found out, and fails if that is not what has to be. `about_row` is what is to be said about the whole row.
     pub(crate) fn conclude(
         &self,
         place: (&str, usize),
         outcomes: &Outcomes,
+        about_row: Option<&'static str>,
         note: impl Fn(&'static str) -> Option<Note>,
     ) {
         let mut cells = Vec::new();
@@ -112,11 +113,11 @@ impl Row {
             };
             cells.push(json!({"feature": feature, "cell": cell, "note": said}));
         }
-        self.write(place, &cells);
+        self.write(place, about_row, &cells);
         assert!(wrong.is_empty(), "{}:\n{}", self.title(), wrong.join("\n"));
     }
 
-    fn write(&self, (table, position): (&str, usize), cells: &[Value]) {
+    fn write(&self, (table, position): (&str, usize), note: Option<&str>, cells: &[Value]) {
         // Beside the SDKs, wherever `cargo xtask test` has put those.
         let folder = PathBuf::from(std::env::var_os("ATTACHE_PEERS").expect("there are peers"));
         let folder = folder.with_file_name("interop");
@@ -125,6 +126,7 @@ impl Row {
             "sdk": self.sdk.title(),
             "binding": self.binding.name(),
             "protocol": self.protocol.name(),
+            "note": note,
             "cells": cells,
         });
         let file = folder.join(format!("{table}-{position:02}.json"));

@@ -23,13 +23,13 @@ pub struct DeadJob {
     /// When it was given up.
     pub at: Timestamp,
     /// The job, if the entry has one.
-    pub job: Option<DeadJobDetails>,
+    pub job: Option<JobDetails>,
 }
 
-/// What is known about a job that was given up.
+/// What is known about a job that was given up or is still to be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DeadJobDetails {
+pub struct JobDetails {
     /// The delivery id, which the receiver sees.
     pub id: String,
     /// The task.
@@ -50,13 +50,19 @@ impl DeadJob {
             entry: entry.id.clone(),
             reason: String::from_utf8_lossy(entry.get(field::REASON).unwrap_or_default()).into_owned(),
             at: Timestamp::from_millis(millis.unwrap_or_default()),
-            job: job.map(|job| DeadJobDetails {
-                task: job.task().as_str().to_owned(),
-                webhook: job.webhook().to_owned(),
-                url: job.url().to_owned(),
-                attempts: job.attempt,
-                id: job.job_id,
-            }),
+            job: job.map(JobDetails::of),
+        }
+    }
+}
+
+impl JobDetails {
+    pub(super) fn of(job: Job) -> Self {
+        Self {
+            task: job.task().as_str().to_owned(),
+            webhook: job.webhook().to_owned(),
+            url: job.url().to_owned(),
+            attempts: job.attempt,
+            id: job.job_id,
         }
     }
 }
@@ -108,7 +114,7 @@ impl PushQueue {
         run().await.map_err(io::Error::other)
     }
 
-    async fn connect(&self) -> io::Result<Connection> {
+    pub(super) async fn connect(&self) -> io::Result<Connection> {
         connect(&self.url, CONNECT, ANSWER, None).await.map_err(io::Error::other)
     }
 

@@ -148,7 +148,7 @@ impl Job {
     /// The job in an entry. The error says why it is none.
     pub(super) fn parse(entry: &Entry) -> Result<Self, String> {
         let Some(text) = entry.get(FIELD) else { return Err(format!("the entry has no field `{FIELD}`")) };
-        serde_json::from_slice(text).map_err(|error| {
+        Self::read(text).map_err(|error| {
             let members = serde_json::from_slice::<BTreeMap<String, &RawValue>>(text).unwrap_or_default();
             match members.contains_key(ENCRYPTED_ELSEWHERE) {
                 true => "iac-code has encrypted the job with a key of its own".to_owned(),
@@ -158,6 +158,16 @@ impl Job {
                 }
             }
         })
+    }
+
+    /// The job in this JSON.
+    pub(super) fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text)
+    }
+
+    /// Why the last attempt failed.
+    pub(super) fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
     }
 
     /// The JSON of the job.
@@ -348,6 +358,13 @@ pub(super) fn seconds(time: Timestamp) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 fit into 53 bits")]
     let millis = time.to_millis() as f64;
     millis / 1000.0
+}
+
+/// A time in seconds since 1970. Others may have written one that is not a time.
+pub(super) fn timestamp(seconds: f64) -> Timestamp {
+    #[expect(clippy::cast_possible_truncation, reason = "the nearest time is meant")]
+    let millis = (seconds * 1000.0) as i64;
+    Timestamp::from_millis(millis)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -18,6 +18,7 @@ mod leases;
 mod link;
 mod options;
 mod parsing;
+mod pending;
 mod scripts;
 mod worker;
 
@@ -33,10 +34,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OnceCell};
 use tokio_util::sync::CancellationToken;
 
-pub use self::dead::{DeadJob, DeadJobDetails};
+pub use self::dead::{DeadJob, JobDetails};
 use self::link::Link;
 pub use self::options::PushQueue;
 pub use self::parsing::{ParsedJob, parse_job, seal_job};
+pub use self::pending::{PendingJob, PendingState};
 use super::PushDispatcher;
 
 /// How long a connection may take, and how long Redis may take to answer a command. Redis can be paused for some seconds.

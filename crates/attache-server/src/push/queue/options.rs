@@ -7,6 +7,8 @@ use std::time::Duration;
 use attache_core::Seal;
 use attache_redis::RedisUrl;
 
+use crate::transport::redis::OptionFlaw;
+
 /// Shares the deliveries of push notifications with other server processes, over Redis Streams.
 ///
 /// See [`PushOptions::queue`](crate::PushOptions::queue).
@@ -61,7 +63,7 @@ impl PushQueue {
     }
 
     /// What is wrong with the options, if something is.
-    pub fn flaw(&self) -> Option<String> {
+    pub fn flaw(&self) -> Option<OptionFlaw> {
         let names = [
             ("stream", &self.stream),
             ("retry-key", &self.retry_key),
@@ -69,20 +71,20 @@ impl PushQueue {
             ("consumer-group", &self.group),
         ];
         if let Some((name, _)) = names.iter().find(|(_, value)| value.is_empty()) {
-            return Some(format!("`{name}` is empty"));
+            return Some(OptionFlaw::new(name, format!("`{name}` is empty")));
         }
         for (at, (name, key)) in names[..3].iter().enumerate() {
             if let Some((other, _)) = names[..at].iter().find(|(_, other)| other == key) {
-                return Some(format!("`{other}` and `{name}` are the same"));
+                return Some(OptionFlaw::new(name, format!("`{other}` and `{name}` are the same")));
             }
         }
         if self.consumer.as_ref().is_some_and(String::is_empty) {
-            return Some("`consumer-name` is empty".to_owned());
+            return Some(OptionFlaw::new("consumer-name", "`consumer-name` is empty"));
         }
         if self.lease < Duration::from_secs(1) {
-            return Some("`lease` is shorter than a second".to_owned());
+            return Some(OptionFlaw::new("lease", "`lease` is shorter than a second"));
         }
-        (self.keep_dead == 0).then(|| "`keep-dead` is 0".to_owned())
+        (self.keep_dead == 0).then(|| OptionFlaw::new("keep-dead", "`keep-dead` is 0"))
     }
 
     /// A name that no other process has.
@@ -131,7 +133,9 @@ mod tests {
         let queue = || PushQueue::new("redis://ops:s3cret@10.0.0.1".parse().unwrap(), NoKeys);
         assert_eq!(queue().flaw(), None);
         assert!(!format!("{:?}", queue()).contains("s3cret"));
-        let flaw = |change: fn(&mut PushQueue)| queue().with(change).flaw().unwrap_or_default();
+        let flaw = |change: fn(&mut PushQueue)| {
+            queue().with(change).flaw().map(|flaw| flaw.to_string()).unwrap_or_default()
+        };
         assert!(
             flaw(|queue| queue.dead_stream = queue.stream.clone()).contains("`stream` and `dead-stream`")
         );

@@ -146,6 +146,19 @@ pub(super) fn revive(queue: &PushQueue, entry: &str, job: &Job) -> Cmd {
     command
 }
 
+/// Reads the jobs that wait for the first one of a webhook.
+pub(super) fn waiting(queue: &PushQueue, order: &str, limit: usize) -> Cmd {
+    let [_, list] = order_keys(queue, Some(order));
+    let mut command = cmd("LRANGE");
+    command.arg(list).arg(0).arg(limit.saturating_sub(1));
+    command
+}
+
+/// The job in an item of that list.
+pub(super) fn job_of_list(item: &[u8]) -> Option<Job> {
+    Job::read(item.get(ID_LENGTH..)?).ok()
+}
+
 /// Deletes an entry of the dead stream.
 pub(super) fn bury(queue: &PushQueue, entry: &str) -> Cmd {
     let mut command = cmd("XDEL");

@@ -215,6 +215,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::PushQueue;
     use crate::push::PushOptions;
 
     struct NoKeys;

@@ -16,6 +16,7 @@
 //! processes leave to this one.
 
 mod answer;
+mod flaw;
 mod inbox;
 mod members;
 mod options;
@@ -39,6 +40,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::flaw::OptionFlaw;
 use self::members::Members;
 pub use self::members::parse_left;
 pub use self::options::RedisStreams;
@@ -130,9 +132,8 @@ pub(crate) struct Running {
 
 /// Connects and begins to answer requests. Fails if the options are wrong or Redis cannot be used.
 pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Result<Running> {
-    let refused = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
     if let Some(flaw) = options.flaw() {
-        return Err(refused(flaw));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, flaw));
     }
     let mut connection = connect(&options.url, CONNECT, ANSWER, None).await.map_err(io::Error::other)?;
     let name = options.consumer_name();

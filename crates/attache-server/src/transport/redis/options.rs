@@ -5,6 +5,8 @@ use std::time::Duration;
 use attache_protocol::{AgentInterface, binding};
 use attache_redis::{Consumer, InvalidUrl, RedisUrl, ServerAddress, StreamsAddress};
 
+use super::flaw::OptionFlaw;
+
 /// Answers requests that arrive as entries of a Redis stream, in addition to HTTP. See [`Server::redis`](crate::Server::redis).
 ///
 /// ```
@@ -152,7 +154,7 @@ impl RedisStreams {
     }
 
     /// What is wrong with the options, if anything.
-    pub fn flaw(&self) -> Option<String> {
+    pub fn flaw(&self) -> Option<OptionFlaw> {
         let (dead, prefix) = (self.dead(), self.prefix());
         let names = [
             ("request-stream", &self.request_stream),
@@ -162,25 +164,30 @@ impl RedisStreams {
             ("reply-prefix", &prefix),
         ];
         if let Some((name, _)) = names.iter().find(|(_, value)| value.is_empty()) {
-            return Some(format!("`{name}` is empty"));
+            return Some(OptionFlaw::new(name, format!("`{name}` is empty")));
         }
         if self.request_stream == self.response_stream {
-            return Some("`request-stream` and `response-stream` are the same".to_owned());
+            return Some(OptionFlaw::new(
+                "response-stream",
+                "`request-stream` and `response-stream` are the same",
+            ));
         }
         for (name, key) in [("request-stream", &self.request_stream), ("dead-stream", &dead)] {
             if key.starts_with(&prefix) || *key == self.response_stream {
-                return Some(format!("`{name}` could be named as a reply stream: give it another name"));
+                let text = format!("`{name}` could be named as a reply stream: give it another name");
+                return Some(OptionFlaw::new(name, text));
             }
         }
         // Requests name reply streams.
         let members = format!("{}:", self.members_prefix());
         if members.starts_with(&prefix) || prefix.starts_with(&members) {
-            return Some(format!(
+            let text = format!(
                 "`reply-prefix` is `{prefix}`, and the servers keep their own data below `{members}`"
-            ));
+            );
+            return Some(OptionFlaw::new("reply-prefix", text));
         }
         if dead == self.request_stream {
-            return Some("`request-stream` and `dead-stream` are the same".to_owned());
+            return Some(OptionFlaw::new("dead-stream", "`request-stream` and `dead-stream` are the same"));
         }
         let counts = [
             ("in-flight", self.in_flight),
@@ -189,15 +196,15 @@ impl RedisStreams {
             ("keep-dead", self.keep_dead),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Some(format!("`{name}` is 0"));
+            return Some(OptionFlaw::new(name, format!("`{name}` is 0")));
         }
         if self.claim_after < Duration::from_secs(1) {
-            return Some("`claim-after` is shorter than a second".to_owned());
+            return Some(OptionFlaw::new("claim-after", "`claim-after` is shorter than a second"));
         }
         if self.expire < Duration::from_secs(1) {
-            return Some("`expire` is shorter than a second".to_owned());
+            return Some(OptionFlaw::new("expire", "`expire` is shorter than a second"));
         }
-        (self.max_deliveries == 0).then(|| "`max-deliveries` is 0".to_owned())
+        (self.max_deliveries == 0).then(|| OptionFlaw::new("max-deliveries", "`max-deliveries` is 0"))
     }
 }
 
@@ -249,7 +256,9 @@ mod tests {
     #[test]
     fn a_client_cannot_name_the_servers_own_streams() {
         assert_eq!(options().flaw(), None);
-        let flaw = |change: fn(&mut RedisStreams)| options().with(change).flaw().unwrap_or_default();
+        let flaw = |change: fn(&mut RedisStreams)| {
+            options().with(change).flaw().map(|flaw| flaw.to_string()).unwrap_or_default()
+        };
         assert!(
             flaw(|redis| redis.reply_prefix = Some("attache:".to_owned())).contains("`request-stream` could")
         );

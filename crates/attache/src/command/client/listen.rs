@@ -80,7 +80,8 @@ struct Receiver {
 
 impl Listen {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let secret = secret_in(self.secret_file.as_deref(), "--secret-file")?;
+        let secret =
+            secret_in(self.secret_file.as_deref()).map_err(|failure| failure.about("`--secret-file`"))?;
         let key = secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, &secret));
         let is_signed = key.is_some();
         let checks = Arc::new(Checks { key, token: self.notification_token });

@@ -1,9 +1,9 @@
-//! Deliveries that were given up, in the dead stream of the push queue.
+//! The deliveries of the push queue that are still to be made, and those in its dead stream.
 
-use attache::server::{DeadJob, DeadJobDetails, PushQueue};
+use attache::server::{DeadJob, JobDetails, PendingJob, PendingState, PushQueue};
 use serde_json::json;
 
-use super::Common;
+use super::{Common, say_more, tried};
 use crate::command::Failure;
 use crate::command::client::block_on;
 use crate::config;
@@ -15,6 +15,76 @@ fn queue(common: &Common) -> Result<PushQueue, Failure> {
             "name the file with `--config PATH`; without `--queue`, the deliveries in the store are meant",
         )
     })
+}
+
+pub(super) fn list_pending(common: &Common, limit: usize) -> Result<(), Failure> {
+    let queue = queue(common)?;
+    block_on(async {
+        let mut pending = queue.list_pending(limit.saturating_add(1)).await.map_err(Failure::new)?;
+        let has_more = pending.len() > limit;
+        pending.truncate(limit);
+        show_pending(common, &pending, has_more)?;
+        say_more(&common.output, has_more, limit);
+        Ok(())
+    })
+}
+
+/// The state of a job for programs, its entry in the stream, and the time of the next attempt.
+fn parts(state: &PendingState) -> (&'static str, Option<&str>, Option<attache::protocol::Timestamp>) {
+    match state {
+        PendingState::Due { entry } => ("due", Some(entry), None),
+        PendingState::Taken { entry } => ("taken", Some(entry), None),
+        PendingState::Retry { at } => ("retry", None, Some(*at)),
+        PendingState::Predecessor => ("predecessor", None, None),
+    }
+}
+
+fn show_pending(common: &Common, pending: &[PendingJob], has_more: bool) -> Result<(), Failure> {
+    let row = |PendingJob { state, error, job, .. }: &PendingJob| {
+        let (job, (state, entry, at)) = (job.as_ref(), parts(state));
+        json!({
+            "id": entry,
+            "deliveryId": job.map(|job| &job.id),
+            "taskId": job.map(|job| &job.task),
+            "configId": job.map(|job| &job.webhook),
+            "url": job.map(|job| &job.url),
+            "attempts": job.map(|job| job.attempts),
+            "state": state,
+            "nextAttemptAt": at,
+            "error": error,
+        })
+    };
+    common.output.print(
+        || json!({ "deliveries": pending.iter().map(row).collect::<Vec<_>>(), "hasMore": has_more }),
+        |out| {
+            if pending.is_empty() {
+                return writeln!(out, "no delivery of the queue is pending");
+            }
+            for PendingJob { state, error, job, .. } in pending {
+                let next = match state {
+                    PendingState::Due { .. } => "due".to_owned(),
+                    PendingState::Taken { .. } => "a server delivers it".to_owned(),
+                    PendingState::Retry { at } => format!("next attempt {at}"),
+                    PendingState::Predecessor => "after the one before it".to_owned(),
+                };
+                match job {
+                    Some(JobDetails { id, task, webhook, url, attempts, .. }) => {
+                        writeln!(out, "{task}/{webhook}, delivery {id}\n  to {url}")?;
+                        writeln!(out, "  {}, {next}", tried(*attempts))?;
+                    }
+                    None => writeln!(
+                        out,
+                        "{}\n  no job: a server moves it to the dead stream",
+                        parts(state).1.unwrap_or("an entry")
+                    )?,
+                }
+                if let Some(error) = error {
+                    writeln!(out, "  {error}")?;
+                }
+            }
+            Ok(())
+        },
+    )
 }
 
 pub(super) fn list(common: &Common, limit: usize) -> Result<(), Failure> {
@@ -44,7 +114,7 @@ fn show(common: &Common, dead: &[DeadJob]) -> Result<(), Failure> {
             }
             for DeadJob { entry, reason, at, job, .. } in dead {
                 match job {
-                    Some(DeadJobDetails { id, task, webhook, url, attempts, .. }) => {
+                    Some(JobDetails { id, task, webhook, url, attempts, .. }) => {
                         writeln!(out, "{entry}\n  {task}/{webhook}, delivery {id}, to {url}")?;
                         writeln!(out, "  given up {at} at attempt {attempts}: {reason}")?;
                     }

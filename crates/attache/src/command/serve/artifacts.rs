@@ -10,13 +10,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use attache::core::{ArtifactUrls, Artifacts, Store, private_temporary_directory};
-use attache::server::RedisStreams;
 use attache::store::{DirectoryOptions, DirectoryStore, StoreUrl};
 use attache_files::permissions;
 
 use super::Serve;
 use crate::command::Failure;
-use crate::config::{ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, SafeMode, StoreArgs};
+use crate::config::{ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, StoreArgs};
 
 /// The prefix of temporary folders.
 const PREFIX: &str = "attache-artifacts-";
@@ -68,7 +67,6 @@ impl Serve {
         &self,
         store: &dyn Store,
         temporary: &OnceLock<TemporaryFolder>,
-        redis: Option<&RedisStreams>,
     ) -> Result<Option<Artifacts>, Failure> {
         if self.artifacts.no_artifacts {
             return Ok(None);
@@ -84,18 +82,6 @@ impl Serve {
                 "the store is shared by several servers, and the directory for artifacts is not: a client would not find an artifact at another server",
             )
             .hint("name a directory that all servers share in `artifacts.directory`, and set `artifacts.shared`"));
-        }
-        if self.artifacts.artifacts_urls == ArtifactUrlKind::File && self.is_remote(redis) {
-            return Err(Failure::usage(
-                "`file:` URLs of artifacts tell callers on other machines paths of this machine, which they cannot open",
-            )
-            .hint("set `artifacts.urls` to `http`, or listen on this machine only"));
-        }
-        if self.artifacts.artifacts_urls == ArtifactUrlKind::File && self.safe_mode() == SafeMode::Always {
-            return Err(Failure::usage(
-                "`file:` URLs of artifacts are paths of this machine, which `safe-mode: always` hides",
-            )
-            .hint("set `artifacts.urls` to `http`, or `safe-mode` to `remote`"));
         }
         let url = self.store.url()?;
         let path = match url.is_memory() {

@@ -1,5 +1,6 @@
 //! The functions of iii workers as an agent, with an engine of our own for the workers to join.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +23,7 @@ use super::announcement::Hosted;
 use super::named::RunningAgents;
 use super::{Parts, Prepared, Serve, demo, is_here, is_http, secret_in, stopping};
 use crate::command::Failure;
-use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret, ServerArgs};
+use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, Problems, ResolvedSettings, Secret, ServerArgs};
 
 /// The settings of functions, of the engine and of delegation.
 #[derive(Debug, Args)]
@@ -56,43 +57,78 @@ impl FunctionArgs {
         &self,
         settings: &ResolvedSettings,
         callers: Option<&Callers>,
-    ) -> Result<Tokens, Failure> {
-        if let Some(url) = self.engine.connect.iter().find(|url| !is_http(url)) {
-            return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
-                .hint("try `--connect https://agents.example.com`"));
+        problems: &mut Problems<'_>,
+    ) -> Tokens {
+        for (index, url) in self.engine.connect.iter().enumerate().filter(|(_, url)| !is_http(url)) {
+            let failure = Failure::usage(format!("`{url}` is not an `http` or `https` URL"));
+            problems.add(
+                [&format!("engine.connect[{index}]"), "engine.connect"],
+                failure.hint("try `https://agents.example.com`"),
+            );
         }
-        let engine_file = secret_in(self.engine.engine_token_file.as_deref(), "--engine-token-file")?;
-        let engine_file = engine_file.map(|secret| Token::new(&String::from_utf8_lossy(&secret)));
-        let engine = settings.secret("engine.token", |settings| {
+        self.check_tiers(callers, problems);
+        let token = |secret: Secret| Token::new(secret.reveal());
+        let bytes = |secret: Vec<u8>| Token::new(&String::from_utf8_lossy(&secret));
+        let in_file =
+            problems.take(["engine.token-file"], secret_in(self.engine.engine_token_file.as_deref()));
+        let written = problems.take_placed(settings.secret("engine.token", |settings| {
             (settings.engine.token.as_ref(), settings.engine.token_file.as_ref())
-        })?;
-        let api_flag = self.delegation.token();
-        let api_flag =
-            api_flag.map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
-        let api = settings.secret("delegation.api-token", |settings| {
+        }));
+        let engine = in_file.flatten().map(bytes).or(written.flatten().map(token));
+        let outside = match self.delegation.api_token_file() {
+            Some(path) => {
+                let in_file = problems.take(["delegation.api-token-file"], secret_in(Some(path)));
+                in_file.flatten().map(bytes)
+            }
+            None => {
+                let in_environment = self
+                    .delegation
+                    .token()
+                    .map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"));
+                problems.take_placed(in_environment).flatten()
+            }
+        };
+        let written = problems.take_placed(settings.secret("delegation.api-token", |settings| {
             (settings.delegation.api_token.as_ref(), settings.delegation.api_token_file.as_ref())
-        })?;
+        }));
+        let api = outside.or(written.flatten().map(token));
+        Tokens { engine, api, card_trust: self.card_trust(problems) }
+    }
+
+    fn check_tiers(&self, callers: Option<&Callers>, problems: &mut Problems<'_>) {
         let exposure = self.gateway.exposure();
+        let hint = "add it to `functions.tiers` or `--tiers`, lowest tier first";
         if let Some(tier) = exposure.tier.as_ref().filter(|tier| !is_ordered(&exposure, tier)) {
-            return Err(Failure::usage(format!("the tier `{tier}` is not in `functions.tiers`"))
-                .hint("add it to `functions.tiers` or `--tiers`, lowest tier first"));
+            let failure = Failure::usage(format!("the tier `{tier}` is not in `functions.tiers`"));
+            problems.add(["functions.tier", "functions.tiers"], failure.hint(hint));
         }
-        if let Some(tier) =
-            callers.and_then(|callers| callers.tiers().find(|tier| !is_ordered(&exposure, tier)))
-        {
-            return Err(Failure::usage(format!("the tier `{tier}` of a caller is not in `functions.tiers`"))
-                .hint("add it to `functions.tiers` or `--tiers`, lowest tier first"));
+        let tiers: BTreeSet<_> = callers.into_iter().flat_map(Callers::tiers).collect();
+        for tier in tiers.into_iter().filter(|tier| !is_ordered(&exposure, tier)) {
+            let failure =
+                Failure::usage(format!("the tier `{tier}` of a caller is not in `functions.tiers`"));
+            problems.add(["functions.tiers"], failure.hint(hint));
         }
         if callers.is_some_and(Callers::have_tiers) && exposure.tier().is_none() {
-            return Err(Failure::usage(
-                "some callers have a tier, and the tier of the others is not set",
-            )
-            .hint("set it with `functions.tier` or `--tier`, such as `--tier public`, or order the tiers with `functions.tiers`"));
+            let failure = Failure::usage("some callers have a tier, and the tier of the others is not set");
+            problems.add(
+                ["functions.tier", "functions.tiers"],
+                failure.hint(
+                    "set it with `functions.tier` or `--tier`, such as `--tier public`, or order the tiers with `functions.tiers`",
+                ),
+            );
         }
-        let card_trust = self.delegation.card_trust().map_err(Failure::usage)?;
-        let token = |secret: Secret| Token::new(secret.reveal());
-        let (engine, api) = (engine_file.or(engine.map(token)), api_flag.or(api.map(token)));
-        Ok(Tokens { engine, api, card_trust })
+    }
+
+    /// The keys that sign the cards of other agents.
+    fn card_trust(&self, problems: &mut Problems<'_>) -> Option<Verifier> {
+        let files = self.delegation.agent_keys().iter().enumerate();
+        let keys: Vec<_> = files
+            .filter_map(|(index, path)| {
+                let read = DelegationArgs::read_keys(path).map_err(Failure::usage);
+                problems.take([&format!("delegation.card-keys[{index}]"), "delegation.card-keys"], read)
+            })
+            .collect();
+        (!keys.is_empty()).then(|| keys.into_iter().fold(Verifier::new(), Verifier::pin))
     }
 
     /// Starts an engine and the gateway to its functions. `own_url` is the URL of the agent, `agents` has credentials for others.

@@ -9,47 +9,42 @@ mod kinds;
 mod log;
 mod named;
 mod network;
+mod prepare;
 mod private;
 mod reload;
 mod safe_mode;
 mod stopping;
 mod tools;
 
-use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use attache::client::AddressBook;
 use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{AnonymousAccess, Reloadable};
-use attache::server::{
-    Cors, HttpService, Listening, PushOptions, PushQueue, RedisStreams, ServerError, ServerOptions,
-    SigningKeys, SigningSecret, Tls, is_loopback_url,
-};
+use attache::server::{Cors, HttpService, Listening, PushOptions, ServerError, ServerOptions, Tls};
 use attache::store::StoreUrl;
-use attache_iii::secrets;
 use clap::Args;
 use tokio::sync::Mutex;
-use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::agents::AgentName;
 use self::announcement::Announcement;
 use self::artifacts::TemporaryPlace;
-use self::functions::{FunctionArgs, Tokens};
+use self::functions::FunctionArgs;
+use self::kinds::BuildContext;
 pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
-use self::kinds::{AgentSection, BuildContext, CheckContext, CheckedAgent, KINDS, TurnTimes, named_agents};
 use self::named::{RootAgent, RunningAgents};
+use self::prepare::Prepared;
+pub(super) use self::prepare::secret_in;
 use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
 use self::tools::ToolSources;
 use super::store_location::SettingsFile;
-use super::{Exit, Failure, keys};
+use super::{Exit, Failure};
 use crate::config::{
-    self, AccessArgs, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs, CardOverrides, Compat,
-    CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs,
-    McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, RedisArgs, RemoteArgs,
-    ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, CardArgs, Compat, CompatArgs, CorsArgs,
+    HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs,
+    PushArgs, RedisArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs,
+    Unread,
 };
 
 /// The examples in `--help`.
@@ -123,82 +118,6 @@ impl PushArgs {
             .allow(self.allow_webhook_network.iter().map(|network| network.0))
             .https_only(self.https_webhooks_only)
     }
-
-    /// Refuses flags about push notifications together with `--no-push`. Such settings in the file are ignored.
-    fn check(&self, settings: &ResolvedSettings) -> Result<(), Failure> {
-        let useless =
-            settings.resolved.iter().filter(|_| self.no_push).find_map(|setting| match &setting.source {
-                Source::Flag(flag)
-                    if setting.key.starts_with("push.") && setting.value != DisplayValue::Switch(false) =>
-                {
-                    Some(flag)
-                }
-                Source::Flag(_) | Source::Default | Source::File { .. } | Source::Environment(_) => None,
-            });
-        match useless {
-            Some(flag) => {
-                Err(Failure::usage(format!("`{flag}` is about push notifications, and there are none"))
-                    .hint("leave it out, or `--no-push`"))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn secret(&self, settings: &ResolvedSettings) -> Result<Option<SigningSecret>, Failure> {
-        let in_file = secret_in(self.push_secret_file.as_deref(), "--push-secret-file")?;
-        let written = settings.secret("push.secret", |settings| {
-            (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
-        })?;
-        Ok(in_file.or(written.map(|secret| secret.reveal().into())).map(SigningSecret::new))
-    }
-}
-
-/// Reads the secret in a file that a flag names.
-pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8>>, Failure> {
-    let Some(path) = file else { return Ok(None) };
-    let secret = std::fs::read(path)
-        .map_err(|error| Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display())))?;
-    let secret = secret.trim_ascii();
-    // A secret that is not text is a random key. Only its length is checked.
-    let flaw = match std::str::from_utf8(secret) {
-        Ok(text) => secrets::flaw(text),
-        Err(_) => {
-            (secret.len() < secrets::SHORTEST).then(|| format!("is shorter than {} bytes", secrets::SHORTEST))
-        }
-    };
-    match flaw {
-        Some(flaw) => Err(Failure::usage(format!("the secret in `{}` {flaw}", path.display()))
-            .hint("make one with `openssl rand -hex 32`")),
-        None => Ok(Some(secret.to_vec())),
-    }
-}
-
-/// The settings after all checks.
-pub(super) struct Prepared {
-    filter: EnvFilter,
-    /// The secret that signs notifications.
-    push: Option<SigningSecret>,
-    /// The keys that sign the card.
-    keys: Option<SigningKeys>,
-    /// The callers. Without any, no authentication is configured.
-    pub(super) callers: Option<Callers>,
-    tokens: Tokens,
-    /// The credentials for other agents.
-    agents: AddressBook,
-    /// What the operator says about the agent.
-    card: CardOverrides,
-    /// The agents with names.
-    named: BTreeMap<String, CheckedAgent>,
-    /// The agent at the root, unless it is functions or a named one.
-    root: Option<AgentSection>,
-    /// The rules for conversations.
-    conversation: ConversationSettings,
-    /// The transport over Redis Streams.
-    redis: Option<RedisStreams>,
-    /// The push queue in Redis.
-    queue: Option<PushQueue>,
-    /// How long turns at the root may take.
-    root_times: TurnTimes,
 }
 
 /// The parts of the server.
@@ -270,105 +189,6 @@ impl Serve {
         result
     }
 
-    /// Checks all settings, before the server takes a port.
-    pub(super) fn prepare(&self) -> Result<Prepared, Failure> {
-        let mut failures = Vec::new();
-        match self.prepare_all(&mut failures) {
-            Some(prepared) if failures.is_empty() => Ok(prepared),
-            Some(_) | None => Err(Failure::all(failures)),
-        }
-    }
-
-    /// Checks all settings, and adds all failures. What depends on a setting that is wrong is not checked.
-    pub(super) fn prepare_all(&self, failures: &mut Vec<Failure>) -> Option<Prepared> {
-        let is_sound = |sections: &[&str]| !self.settings.is_wrong(sections);
-        let filter = log::filter(&self.log.log).map_err(|error| {
-            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log.log))
-                .hint("try `--log info`")
-        });
-        let filter = sound(filter, failures);
-        if let Some(url) = self.server.base_url.as_ref().filter(|url| !is_http(url)) {
-            let failure = Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"));
-            failures.push(failure.hint("try `--base-url https://agents.example.com`"));
-        }
-        let callers = sound(self.settings.callers(), failures);
-        if let Some(callers) = &callers
-            && self.server.base_url.as_deref().is_none_or(is_http)
-            && is_sound(&["listen", "base-url", "insecure", "allowed-hosts", "cors"])
-        {
-            let addresses = self.addresses();
-            let checked = network::check_addresses(&addresses)
-                .map_err(|failure| self.settings.locate("listen", failure))
-                .and_then(|()| self.guard(&addresses, callers.as_ref()));
-            failures.extend(checked.err());
-        }
-        let known = callers.as_ref().and_then(Option::as_ref);
-        if is_sound(&["tls"]) {
-            failures.extend(self.tls.check(known).err());
-        }
-        if is_sound(&["paths"]) {
-            failures.extend(self.paths.check(!self.artifacts.no_artifacts).err());
-        }
-        let redis = match is_sound(&["redis", "insecure"]) {
-            true => sound(self.redis_streams(known.is_some()), failures),
-            false => None,
-        };
-        failures.extend(self.push.check(&self.settings).err());
-        let queue = match is_sound(&["push"]) {
-            true => sound(self.push_queue(), failures),
-            false => None,
-        };
-        let sections = ["agent", "functions", "engine", "delegation"].into_iter();
-        let sections: Vec<_> = sections.chain(KINDS.iter().map(|kind| kind.name)).collect();
-        let is_known = is_sound(&sections);
-        let root = match is_known {
-            true => sound(self.check_root(known), failures),
-            false => None,
-        };
-        let has_functions = self.agent().is_ok_and(|name| name == AgentName::Functions);
-        let named = sound(named_agents(&self.settings, has_functions), failures).map(|mut named| {
-            let CardArgs { card_grpc, card_transports } = self.card;
-            named.values_mut().for_each(|agent| agent.card.follow_server(card_grpc, card_transports));
-            named
-        });
-        let push = sound(self.push.secret(&self.settings), failures);
-        let keys = sound(self.signing_keys(), failures);
-        let agents = sound(self.settings.agents(), failures);
-        let card = sound(self.settings.card(), failures);
-        let conversation =
-            match is_sound(&["compat", "contexts", "workspaces", "input", "metadata-namespace"]) {
-                true => sound(self.conversation(), failures),
-                false => None,
-            };
-        let root = root?;
-        Some(Prepared {
-            filter: filter?,
-            push: push?,
-            keys: keys?,
-            callers: callers?,
-            agents: agents?,
-            card: card?,
-            named: named?,
-            redis: redis?,
-            queue: queue?,
-            root_times: TurnTimes::default(),
-            tokens: root.0,
-            root: root.1,
-            conversation: conversation?,
-        })
-    }
-
-    /// The keys that sign the card.
-    fn signing_keys(&self) -> Result<Option<SigningKeys>, Failure> {
-        let written = self.settings.secret("signing.secret", |settings| {
-            (settings.signing.secret.as_ref(), settings.signing.secret_file.as_ref())
-        })?;
-        let file = self.settings.file.as_ref().and_then(|file| file.settings.signing.secret_file.as_deref());
-        let in_file = secret_in(file, "signing.secret-file")?;
-        let secret = in_file.or(written.map(|secret| secret.reveal().into()));
-        keys::for_serving(self.signing.signing_keys.as_ref(), secret)
-    }
-
     /// The system whose behaviour the server takes over.
     pub(crate) fn compat(&self) -> Option<Compat> {
         self.compat.compat
@@ -386,44 +206,6 @@ impl Serve {
             }
         }
         Ok(())
-    }
-
-    /// The rules for conversations.
-    fn conversation(&self) -> Result<ConversationSettings, Failure> {
-        let default = config::Settings::default();
-        let settings = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
-        let mut conversation = settings.conversation(self.compat())?;
-        let workspaces = self.keep_private(conversation.rules().workspaces)?;
-        conversation.set_workspaces(workspaces);
-        Ok(conversation)
-    }
-
-    /// Checks the settings of the agent at the root.
-    fn check_root(&self, callers: Option<&Callers>) -> Result<(Tokens, Option<AgentSection>), Failure> {
-        let name = self.agent()?;
-        if name == AgentName::Functions {
-            return Ok((self.functions.check(&self.settings, callers)?, None));
-        }
-        if self.functions.demo.demo {
-            return Err(Failure::usage(format!(
-                "`--demo` adds sample functions, which the agent `{name}` does not have"
-            ))
-            .hint("leave out one of them"));
-        }
-        let default = config::Settings::default();
-        let file = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
-        let place = CheckContext { named: &file.agents, is_root: true, has_functions: false };
-        let section = match &name {
-            AgentName::Kind(kind) => Some(kind.at_root(self, file)?),
-            AgentName::Named(name) if !file.agents.contains_key(name) => {
-                return Err(self.settings.locate("agent", place.no_agent(name)));
-            }
-            AgentName::Named(_) | AgentName::Functions => None,
-        };
-        if let Some(section) = &section {
-            section.check(&place)?;
-        }
-        Ok((Tokens::default(), section))
     }
 
     /// Serves an agent that needs no engine, until the process is stopped.
@@ -501,27 +283,6 @@ impl Serve {
         self.tls.is_asked_for()
     }
 
-    /// The agent to serve. The flag of a kind, such as `--program`, names it too.
-    fn agent(&self) -> Result<AgentName, Failure> {
-        let named = self.settings.resolved.iter().find(|setting| setting.key == "agent");
-        let is_named = named.is_some_and(|setting| setting.source != Source::Default);
-        let mut wanted = Vec::new();
-        wanted.extend(is_named.then(|| ("agent", self.server.agent.clone())));
-        let asked_for = KINDS.iter().filter(|kind| (kind.is_asked_for)(self));
-        wanted.extend(asked_for.map(|kind| (kind.name, AgentName::Kind(kind))));
-        match wanted.as_slice() {
-            [] => Ok(self.server.agent.clone()),
-            [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => Ok(first.clone()),
-            [(one, _), others @ ..] => {
-                let other = others.last().map_or(*one, |(other, _)| *other);
-                Err(Failure::usage(format!(
-                    "`{one}` and `{other}` name different agents, and a server has one"
-                ))
-                .hint("leave out all but one"))
-            }
-        }
-    }
-
     /// Whether there may be named agents: the file has a section for them.
     fn has_named_agents(&self) -> bool {
         self.settings.file.as_ref().is_some_and(|file| file.has("agents"))
@@ -530,59 +291,6 @@ impl Serve {
     /// The URL of the store.
     pub(super) fn store(&self) -> Result<String, Failure> {
         self.store.url().map(|url| url.to_string())
-    }
-
-    /// Refuses to serve other machines without authentication, unless `--insecure` is given.
-    fn guard(&self, addresses: &[String], callers: Option<&Callers>) -> Result<(), Failure> {
-        if callers.is_some() {
-            return Ok(());
-        }
-        // The address that most machines can reach decides.
-        let wide = addresses.iter().find(|listen| !is_here(std::slice::from_ref(*listen)));
-        let listen = wide.or(addresses.first()).map_or("standard input", String::as_str);
-        let located = |failure: Failure| Err(self.settings.locate("listen", failure));
-        match (wide.is_none(), self.server.base_url.as_deref()) {
-            (true, Some(url)) if !self.access.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
-                "`base-url` says that others reach the server at `{url}`, and no authentication is configured"
-            ))
-            .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`")),
-            (true, _) => network::check_pages(&self.hosts, &self.cors, self.access.insecure),
-            (false, _) if !self.access.insecure => located(Failure::usage(format!(
-                "on `{listen}` other machines can connect, and no authentication is configured"
-            ))
-            .hint(
-                "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
-            )),
-            (false, _) if self.hosts.allowed_host.is_empty() => located(Failure::usage(format!(
-                "on `{listen}` everyone is let in, and the host names of the server are not set"
-            ))
-            .hint(
-                "list them in `allowed-hosts`, such as `--allowed-host agents.example.com`; `--allowed-host '*'` lets every web page in",
-            )),
-            (false, _) => Ok(()),
-        }
-    }
-
-    /// The transport over Redis Streams. Refuses a Redis server that other machines can reach if callers are not authenticated, unless
-    /// `--insecure` is given.
-    fn redis_streams(&self, authenticates: bool) -> Result<Option<RedisStreams>, Failure> {
-        let file = self.settings.file.as_ref().map(|file| &file.settings.redis);
-        let Some(redis) = config::redis_streams(self.redis.redis.as_deref(), file)? else { return Ok(None) };
-        if !redis.is_for_this_machine() && !authenticates && !self.access.insecure {
-            let reached = redis.card_host.clone().filter(|_| redis.url.is_local());
-            return Err(Failure::usage(format!(
-                "other machines can reach Redis at `{}`, and no authentication is configured",
-                reached.unwrap_or_else(|| redis.url.to_string())
-            ))
-            .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`"));
-        }
-        Ok(Some(redis))
-    }
-
-    /// The push queue in Redis. Without push notifications there is none.
-    fn push_queue(&self) -> Result<Option<PushQueue>, Failure> {
-        let Some(file) = &self.settings.file else { return Ok(None) };
-        Ok(config::push_queue(&file.settings.push)?.filter(|_| !self.push.no_push))
     }
 
     /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
@@ -647,7 +355,7 @@ impl Serve {
         parts: Parts,
         agents: RunningAgents,
     ) -> Result<Listening, Failure> {
-        let artifacts = self.open_artifacts(&*store, &parts.temporary, prepared.redis.as_ref())?;
+        let artifacts = self.open_artifacts(&*store, &parts.temporary)?;
         let mut queue = prepared.queue;
         if let Some(queue) = &mut queue {
             // Jobs are encrypted as the secrets in the store are.
@@ -731,11 +439,6 @@ impl Serve {
         let _ = parts.running.set(RunningServer { http, tls: parts.tls, agents: Mutex::new(agents) });
         Ok(listening)
     }
-}
-
-/// The value, or else one failure more.
-fn sound<T>(result: Result<T, Failure>, failures: &mut Vec<Failure>) -> Option<T> {
-    result.map_err(|failure| failures.push(failure)).ok()
 }
 
 fn is_http(url: &str) -> bool {

@@ -19,7 +19,7 @@ use super::kinds::{
     AgentSection, BuildContext, BuildRequest, BuiltAgent, CheckContext, CheckedAgent, OnFailure, TurnTimes,
 };
 use crate::command::Failure;
-use crate::config::{Callers, CardOverrides, CardPresentation, ResolvedSettings};
+use crate::config::{Callers, CardOverrides, CardPresentation, Problems, ResolvedSettings};
 
 /// The agents that are not functions, as they run.
 pub(super) struct RunningAgents {
@@ -342,8 +342,10 @@ impl RunningAgents {
             return Ok(());
         }
         let named = &file.settings.agents;
-        let checked = now.check(&CheckContext { named, is_root: true, has_functions: false });
-        checked.map_err(|failure| {
+        let context = CheckContext { named, is_root: true, has_functions: false };
+        let mut problems = Problems::of(next);
+        problems.section_or(now.kind(), "agent", |problems| now.check(&context, problems));
+        problems.result().map_err(|failure| {
             failure.hint("the agent at the root changes at a restart only, and goes on with these settings")
         })
     }

@@ -7,16 +7,18 @@ use attache::server::{AllowedHost, AllowedOrigin, Paths};
 
 use super::UNIX_PREFIX;
 use crate::command::Failure;
-use crate::config::{Callers, ClientCertificates, CorsArgs, HostArgs, HttpPath, PathArgs, TlsArgs};
+use crate::config::{Callers, ClientCertificates, CorsArgs, HostArgs, HttpPath, PathArgs, Problems, TlsArgs};
 
 /// Checks the form of the addresses to listen on. Whether they can be bound is known only when the server starts.
-pub(super) fn check_addresses(addresses: &[String]) -> Result<(), Failure> {
-    match addresses.iter().find(|listen| !is_address(listen)) {
-        None => Ok(()),
-        Some(listen) => {
-            Err(Failure::usage(format!("cannot listen on `{listen}`: expected `HOST:PORT` or `unix:PATH`"))
-                .hint("try `127.0.0.1:3111`; the largest port is 65535, and an IPv6 address is in brackets"))
-        }
+pub(super) fn check_addresses(addresses: &[String], problems: &mut Problems<'_>) {
+    for (index, listen) in addresses.iter().enumerate().filter(|(_, listen)| !is_address(listen)) {
+        let failure =
+            Failure::usage(format!("cannot listen on `{listen}`: expected `HOST:PORT` or `unix:PATH`"));
+        problems.add(
+            [&format!("listen[{index}]"), "listen"],
+            failure
+                .hint("try `127.0.0.1:3111`; the largest port is 65535, and an IPv6 address is in brackets"),
+        );
     }
 }
 
@@ -35,89 +37,109 @@ impl TlsArgs {
     }
 
     /// Checks that the settings fit together and that their files can be read.
-    pub(super) fn check(&self, callers: Option<&Callers>) -> Result<(), Failure> {
+    pub(super) fn check(&self, callers: Option<&Callers>, problems: &mut Problems<'_>) {
         let asked = self.tls_client_certificates != ClientCertificates::Off;
         if callers.is_some_and(|callers| !callers.mtls.is_empty()) && !asked {
-            return Err(Failure::usage("`auth.mtls` knows callers by certificates, and clients show none")
-                .hint("set `tls.client-certificates` to `optional` or `required`"));
+            let failure =
+                Failure::usage("callers are known by their certificates here, and clients show none");
+            problems.add(
+                ["auth.mtls", "tls.client-certificates"],
+                failure.hint("set `tls.client-certificates` to `optional` or `required`"),
+            );
         }
+        problems.section("tls", |problems| {
+            self.check_own_certificate(problems);
+            self.check_client_certificates(problems);
+        });
+    }
+
+    fn check_own_certificate(&self, problems: &mut Problems<'_>) {
         match (&self.tls_certificate, &self.tls_key) {
             (Some(certificate), Some(key)) => {
-                readable(certificate, "tls.certificate")?;
-                readable(key, "tls.key")?;
+                problems.take(["certificate"], readable(certificate));
+                problems.take(["key"], readable(key));
             }
             (None, None) => {}
-            (Some(_), None) => {
-                return Err(Failure::usage("`tls.certificate` is set and `tls.key` is not")
-                    .hint("name the file of the private key with `tls.key` or `--tls-key`"));
-            }
-            (None, Some(_)) => {
-                return Err(Failure::usage("`tls.key` is set and `tls.certificate` is not")
-                    .hint("name the file of the certificate with `tls.certificate` or `--tls-certificate`"));
-            }
+            (Some(_), None) => problems.add(
+                ["certificate", "key"],
+                Failure::usage("there is no key for the certificate: `tls.key` is not set")
+                    .hint("name the file of the private key with `tls.key` or `--tls-key`"),
+            ),
+            (None, Some(_)) => problems.add(
+                ["key", "certificate"],
+                Failure::usage("there is no certificate for the key: `tls.certificate` is not set")
+                    .hint("name the file of the certificate with `tls.certificate` or `--tls-certificate`"),
+            ),
         }
+    }
+
+    fn check_client_certificates(&self, problems: &mut Problems<'_>) {
         match (&self.tls_client_ca, self.tls_client_certificates) {
-            (Some(_), _) if !self.is_asked_for() => Err(Failure::usage(
-                "`tls.client-ca` is about the certificates of clients, and the server has none itself",
-            )
-            .hint("set `tls.certificate` and `tls.key` too")),
+            (Some(_), _) if !self.is_asked_for() => problems.add(
+                ["client-ca", "certificate", "key"],
+                Failure::usage("this is about the certificates of clients, and the server has none itself")
+                    .hint("set `tls.certificate` and `tls.key` too"),
+            ),
             (Some(ca), ClientCertificates::Optional | ClientCertificates::Required) => {
-                readable(ca, "tls.client-ca")
+                problems.take(["client-ca"], readable(ca));
             }
-            (Some(_), ClientCertificates::Off) => {
-                Err(Failure::usage("`tls.client-ca` is set and `tls.client-certificates` is `off`")
-                    .hint("set `tls.client-certificates` to `optional` or `required`"))
-            }
-            (None, ClientCertificates::Optional | ClientCertificates::Required) => {
-                Err(Failure::usage("there is no authority for the certificates of clients")
-                    .hint("name the file of the authorities with `tls.client-ca` or `--tls-client-ca`"))
-            }
-            (None, ClientCertificates::Off) => Ok(()),
+            (Some(_), ClientCertificates::Off) => problems.add(
+                ["client-ca", "client-certificates"],
+                Failure::usage("this has no effect: `tls.client-certificates` is `off`")
+                    .hint("set `tls.client-certificates` to `optional` or `required`"),
+            ),
+            (None, ClientCertificates::Optional | ClientCertificates::Required) => problems.add(
+                ["client-certificates", "client-ca"],
+                Failure::usage("there is no authority for the certificates of clients")
+                    .hint("name the file of the authorities with `tls.client-ca` or `--tls-client-ca`"),
+            ),
+            (None, ClientCertificates::Off) => {}
         }
     }
 }
 
-fn readable(path: &Path, key: &str) -> Result<(), Failure> {
+fn readable(path: &Path) -> Result<(), Failure> {
     match std::fs::File::open(path) {
         Ok(_) => Ok(()),
-        Err(error) => {
-            Err(Failure::usage(format!("`{}`, which `{key}` names, cannot be read: {error}", path.display())))
-        }
+        Err(error) => Err(Failure::usage(format!("`{}` cannot be read: {error}", path.display()))),
     }
 }
 
 /// Refuses to serve every web page without authentication, unless `--insecure` is given.
-pub(super) fn check_pages(hosts: &HostArgs, cors: &CorsArgs, insecure: bool) -> Result<(), Failure> {
+pub(super) fn check_pages(hosts: &HostArgs, cors: &CorsArgs, insecure: bool, problems: &mut Problems<'_>) {
     let any_host = hosts.allowed_host.iter().any(AllowedHost::is_any);
     let any_origin = cors.cors_origin.iter().any(AllowedOrigin::is_any);
-    let (setting, name) = match (any_host, any_origin) {
-        _ if insecure => return Ok(()),
-        (true, _) => ("allowed-hosts", "host names"),
-        (_, true) => ("cors.origins", "origins"),
-        (false, false) => return Ok(()),
-    };
-    Err(Failure::usage(format!(
-        "with `*` in `{setting}` every web page could call the server, and callers are not authenticated"
-    ))
-    .hint(format!("list {name}, list who may call below `auth`, or let everyone in with `--insecure`")))
+    let wide = [(any_host, "allowed-hosts", "host names"), (any_origin, "cors.origins", "origins")];
+    for (_, setting, names) in wide.into_iter().filter(|(any, ..)| *any && !insecure) {
+        let failure = Failure::usage(
+            "with `*` here every web page could call the server, and callers are not authenticated",
+        );
+        problems.add(
+            [setting, "insecure"],
+            failure.hint(format!(
+                "list {names}, list who may call below `auth`, or let everyone in with `--insecure`"
+            )),
+        );
+    }
 }
 
 impl PathArgs {
     /// Checks that the card has a path to advertise, and that HTTP+JSON does not answer where artifacts are.
-    pub(super) fn check(&self, stores_artifacts: bool) -> Result<(), Failure> {
+    pub(super) fn check(&self, stores_artifacts: bool, problems: &mut Problems<'_>) {
         if self.path_jsonrpc.is_empty() {
-            return Err(Failure::usage("`paths.jsonrpc` is empty, and the card has to name a path")
-                .hint("leave it out for `/a2a`"));
+            let failure = Failure::usage("the list is empty, and the card has to name a path");
+            problems.add(["paths.jsonrpc"], failure.hint("leave it out for `/a2a`"));
         }
         let prefix = self.path_http_json.0.trim_end_matches('/');
         let below = prefix.strip_prefix(ARTIFACTS_PATH);
         if stores_artifacts && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
-            return Err(Failure::usage(format!(
-                "`paths.http-json` is `{prefix}`, and the content of artifacts is below `{ARTIFACTS_PATH}`"
-            ))
-            .hint("choose another path, or store no artifacts with `--no-artifacts`"));
+            let failure =
+                Failure::usage(format!("the content of artifacts is below `{ARTIFACTS_PATH}` already"));
+            problems.add(
+                ["paths.http-json", "artifacts.stored"],
+                failure.hint("choose another path, or store no artifacts with `--no-artifacts`"),
+            );
         }
-        Ok(())
     }
 
     pub(super) fn paths(&self) -> Paths {

@@ -17,11 +17,12 @@ use attache::server::{HttpService, Limits, Tls};
 use tokio::sync::{Mutex, MutexGuard};
 use tracing_subscriber::EnvFilter;
 
+use super::kinds::AgentSection;
 use super::kinds::OnFailure;
 use super::named::{NextAgents, RunningAgents};
-use super::{AgentSection, Prepared, Serve, UNIX_PREFIX};
+use super::{Prepared, Serve, UNIX_PREFIX};
 use crate::command::{Command, Failure};
-use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
+use crate::config::{self, Callers, ClientCertificates, Problems, Resolved, TlsArgs};
 use crate::platform::signals::ReloadSignals;
 
 /// Sets the filter of the log.
@@ -160,7 +161,9 @@ impl Reloader {
         if let Some(weaker) = self.weaker(&next, prepared.callers.as_ref()) {
             return Err(Failure::new(weaker).hint("restart the server if that is what you want"));
         }
-        next.guard(&self.listen, prepared.callers.as_ref())?;
+        let mut problems = Problems::of(&next.settings);
+        next.guard(&self.listen, prepared.callers.as_ref(), &mut problems);
+        problems.result()?;
         let callers = prepared.callers.as_ref().map(config::authenticator).transpose()?;
         // A certificate that takes effect after a restart is checked too: the whole file must be valid.
         if let Some(tls) = config::tls(&next.tls) {

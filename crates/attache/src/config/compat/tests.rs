@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::super::{Compat, ConfigFile, push_queue};
+use attache::server::PushQueue;
+
+use super::super::{Compat, ConfigFile, Problems, ResolvedSettings, push_queue};
 use super::*;
 
 fn read(text: &str, environment: Environment<'_>) -> Result<ConfigFile, String> {
@@ -90,13 +92,13 @@ fn what_cannot_be_honoured_is_an_error_that_says_so() {
     for (name, value, is_honoured) in
         [("IAC_CODE_MODE", "pipeline", false), ("IAC_CODE_MODE", "normal", true)]
     {
-        let checked = check_environment(&|asked| (asked == name).then(|| value.to_owned()));
+        let checked = environment_errors(&|asked| (asked == name).then(|| value.to_owned()));
         assert_eq!(checked.is_ok(), is_honoured, "{name}={value}");
         if let Err(error) = checked {
             assert!(error.to_string().contains(name), "{error}");
         }
     }
-    assert!(check_environment(&|_| None).is_ok());
+    assert!(environment_errors(&|_| None).is_ok());
     assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
 }
 
@@ -129,7 +131,7 @@ fn what_has_another_effect_here_is_a_warning() {
         ("IAC_CODE_A2A_PUSH_KEYRING", "", false),
     ] {
         let environment = with(name, value);
-        assert!(check_environment(&environment).is_ok(), "{name}");
+        assert!(environment_errors(&environment).is_ok(), "{name}");
         let told = warnings(&environment, false, None);
         assert_eq!(told.iter().any(|text| text.contains(name)), is_told, "{name}={value}: {told:?}");
     }
@@ -195,13 +197,28 @@ fn every_transport_is_here_under_all_its_names() {
     }
 }
 
+fn environment_errors(environment: Environment<'_>) -> Result<(), Failure> {
+    let settings = ResolvedSettings::default();
+    let mut problems = Problems::of(&settings);
+    check_environment(environment, &mut problems);
+    problems.result()
+}
+
+fn queue_of(file: &ConfigFile) -> PushQueue {
+    let settings = ResolvedSettings::default();
+    let mut problems = Problems::of(&settings);
+    let queue = push_queue(&file.settings.push, &mut problems);
+    problems.result().unwrap();
+    queue.unwrap()
+}
+
 #[test]
 fn its_push_queue_in_redis_has_the_names_that_it_has_there() {
     let with = |text: &str| read(text, &|_| None).unwrap_or_else(|error| panic!("{text}: {error}"));
     let needed =
         "push-notifications: true\npush-queue: redis-streams\npush-redis-url: redis://localhost:6379/0\n";
     let file = with(needed);
-    let queue = push_queue(&file.settings.push).unwrap().unwrap();
+    let queue = queue_of(&file);
     let names = [&queue.stream, &queue.retry_key, &queue.dead_stream, &queue.group];
     let usual = ["iac-code:a2a:push", "iac-code:a2a:push:retry", "iac-code:a2a:push:dead", "iac-code-push"];
     assert_eq!(names, usual);
@@ -211,7 +228,7 @@ fn its_push_queue_in_redis_has_the_names_that_it_has_there() {
         "{needed}push-stream: s\npush-retry-key: r\npush-dead-stream: d\npush-consumer-group: g\n\
          push-consumer-name: worker-1\npush-lease-timeout-ms: 5000\n"
     ));
-    let queue = push_queue(&file.settings.push).unwrap().unwrap();
+    let queue = queue_of(&file);
     let names = [queue.stream, queue.retry_key, queue.dead_stream, queue.group];
     assert_eq!(names, ["s", "r", "d", "g"]);
     assert_eq!((queue.consumer.as_deref(), queue.lease), (Some("worker-1"), Duration::from_secs(5)));

@@ -62,6 +62,24 @@ async fn data_and_files_go_along() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_too_large_for_the_server_ends_with_its_refusal_and_its_limit() {
+    let (agent, home) = (echo().await, Home::new());
+    let file = home.path("large.bin");
+    std::fs::write(&file, vec![0_u8; 9_000_000]).expect("it can be written");
+    let file = file.display().to_string();
+    for binding in ["jsonrpc", "http-json", "grpc"] {
+        for how in ["--stream", "--no-stream"] {
+            let send = ["send", &agent.url, "look", "--file", &file, "--binding", binding, how];
+            let ran = home.run(&send).await;
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{binding} {how}: {ran}");
+            insta::allow_duplicates! {
+                insta::assert_snapshot!("send_too_large", ran.masked(&agent.url));
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_skill_is_called_with_a_payload() {
     let (agent, home) = (demo(&[]).await, Home::new());
     let call =

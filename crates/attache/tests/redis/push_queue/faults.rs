@@ -49,6 +49,71 @@ async fn a_delivery_that_failed_is_tried_again_before_later_ones() {
 }
 
 #[tokio::test]
+async fn deliveries_that_wait_in_the_queue_are_listed_with_what_they_wait_for() {
+    if !has_redis("push_queue::faults::deliveries_that_wait_in_the_queue_are_listed_with_what_they_wait_for")
+    {
+        return;
+    }
+    let (redis, home, mut receiver) = (Redis::start().await, Home::new(), Receiver::start().await);
+    let file = settings(&home, &redis, "one.yml", "");
+    let list = async |more: &[&str]| {
+        home.run(&[&["push", "pending", "--queue", "--config", &file], more].concat()).await
+    };
+    let listed = async |more: &[&str]| -> Value {
+        let ran = list(&[&["--json"], more].concat()).await;
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran}"))
+    };
+    let states = |listed: &Value| -> Vec<String> {
+        let listed = listed["deliveries"].as_array().expect("a list").iter();
+        listed.map(|job| job["state"].as_str().expect("a state").to_owned()).collect()
+    };
+    // Nobody has used the queue.
+    assert_eq!(list(&[]).await.stdout, "no delivery of the queue is pending\n");
+    let served = Served::start(&["--config", &file]).await;
+    let task = send(&served.url, &receiver, "hello").await;
+    let first = receiver.next().await;
+    let id = first.header("x-a2a-delivery-id").to_owned();
+    let mut connection = redis.connection().await;
+    handed_over(&mut connection).await;
+    let all = listed(&[]).await;
+    let taken = &all["deliveries"][0];
+    assert_eq!(
+        (&taken["deliveryId"], &taken["taskId"], &taken["configId"], &taken["attempts"]),
+        (&json!(id), &json!(task), &json!("hook-1"), &json!(0))
+    );
+    let (first_state, others) =
+        states(&all).split_first().map(|(one, rest)| (one.clone(), rest.to_vec())).unwrap();
+    assert_eq!(first_state, "taken");
+    assert!(!others.is_empty() && others.iter().all(|state| state == "predecessor"), "{all}");
+    assert_eq!(all["hasMore"], false);
+    let cut = listed(&["--limit", "1"]).await;
+    assert_eq!((states(&cut).len(), &cut["hasMore"]), (1, &json!(true)), "{cut}");
+    first.answer(StatusCode::SERVICE_UNAVAILABLE);
+    until("it waits for its next attempt", async || {
+        let waiting: usize = command("ZCARD").arg(RETRY).query_async(&mut connection).await.unwrap();
+        waiting == 1
+    })
+    .await;
+    // Before a server takes it again.
+    served.kill().await;
+    let all = listed(&[]).await;
+    let again = &all["deliveries"][0];
+    let shown = (&again["deliveryId"], &again["attempts"], &again["state"]);
+    assert_eq!(shown, (&json!(id), &json!(1), &json!("retry")), "{again}");
+    assert!(again["nextAttemptAt"].is_string(), "{again}");
+    assert!(again["error"].as_str().unwrap().contains("503"), "{again}");
+    assert_eq!(states(&all)[1..], others);
+    let add = command("XADD").arg(STREAM).arg("*").arg("other").arg("x").clone();
+    add.exec_async(&mut connection).await.unwrap();
+    let text = list(&[]).await.stdout;
+    assert!(text.contains("no job: a server moves it to the dead stream"), "{text}");
+    assert!(text.contains(&format!("{task}/hook-1, delivery {id}")), "{text}");
+    assert!(text.contains("1 attempt failed, next attempt "), "{text}");
+    assert!(text.contains("not tried yet, after the one before it"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
 async fn a_delivery_that_fails_for_good_goes_to_the_dead_stream() {
     if !has_redis("push_queue::faults::a_delivery_that_fails_for_good_goes_to_the_dead_stream") {
         return;

@@ -4,9 +4,9 @@ use attache::core::DefaultWorkspace;
 use attache_agents::acp::{Acp, AcpOptions};
 use futures::StreamExt;
 
-use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes};
 use crate::command::Failure;
-use crate::config::{self, NamedAgent};
+use crate::config::{self, NamedAgent, Problems};
 
 pub(super) struct AcpKind;
 
@@ -29,13 +29,15 @@ impl AgentKind for AcpKind {
         agent.acp.clone()
     }
 
-    fn check(acp: &config::Acp, _: &CheckContext<'_>) -> Result<(), Failure> {
-        let workspace = match acp.missing_workspace() {
-            Some(path) => Err(Failure::usage(format!("`{}` is not a directory", path.display()))
-                .hint("name an existing directory with `--workspace PATH`, or leave it out")),
-            None => Ok(()),
-        };
-        all([acp.words().map(|_| ()), workspace])
+    fn check(acp: &config::Acp, _: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        problems.take(["command"], acp.words());
+        if let Some(path) = acp.missing_workspace() {
+            let failure = Failure::usage(format!("`{}` is not a directory", path.display()));
+            problems.add(
+                ["workspace"],
+                failure.hint("name an existing directory with `--workspace PATH`, or leave it out"),
+            );
+        }
     }
 
     fn times(acp: &config::Acp) -> TurnTimes {

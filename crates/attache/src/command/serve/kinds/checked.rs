@@ -10,7 +10,7 @@ use attache::server::auth::Authenticator;
 
 use super::{AgentSection, CheckContext, KINDS, sections};
 use crate::command::{AgentName, Failure};
-use crate::config::{self, Callers, CardOverrides, ConfigError, NamedAgent, NamedSettings, ResolvedSettings};
+use crate::config::{self, Callers, CardOverrides, NamedAgent, NamedSettings, Problems, ResolvedSettings};
 
 /// A named agent after all checks.
 #[derive(Clone)]
@@ -54,34 +54,37 @@ impl CheckedAgent {
     }
 }
 
-/// The named agents. Reports all errors. `has_functions` is whether functions are at the root.
+/// The named agents whose settings are valid. `has_functions` is whether functions are at the root.
 pub(crate) fn named_agents(
     settings: &ResolvedSettings,
     has_functions: bool,
-) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
+    problems: &mut Problems<'_>,
+) -> BTreeMap<String, CheckedAgent> {
     let none = BTreeMap::new();
     let named = settings.file.as_ref().map_or(&none, |file| &file.settings.agents);
     let context = CheckContext { named, is_root: false, has_functions };
     let find = |name: &str, agent: &NamedAgent| {
-        AgentName::check_named(name).map_err(ConfigError::new)?;
+        AgentName::check_named(name).map_err(Failure::usage)?;
         section(agent)
     };
-    let checked = settings.named_agents(find, |section| (section.kind(), section.check(&context)))?;
-    let checked = checked.into_iter().map(|(name, agent)| {
+    let check = |path: &str, section: &AgentSection, problems: &mut Problems<'_>| {
+        problems.section(&format!("{path}.{}", section.kind()), |problems| section.check(&context, problems));
+    };
+    let checked = settings.named_agents(problems, find, check).into_iter().map(|(name, agent)| {
         let NamedSettings { settings, section, card, callers } = agent;
         let secrets = SecretFiles::read(&section);
         (name, CheckedAgent { settings, section, card, secrets, callers })
     });
-    Ok(checked.collect())
+    checked.collect()
 }
 
 /// The section of the kind of a named agent. Fails unless there is exactly one.
-fn section(agent: &NamedAgent) -> Result<AgentSection, ConfigError> {
+fn section(agent: &NamedAgent) -> Result<AgentSection, Failure> {
     let mut given = sections(agent);
     match given.len() {
         1 => Ok(given.remove(0)),
-        0 => Err(ConfigError::new("the agent has no kind").hint(format!("add one of the {}", choices()))),
-        _ => Err(ConfigError::new("an agent has one kind, and several sections say what it is")
+        0 => Err(Failure::usage("the agent has no kind").hint(format!("add one of the {}", choices()))),
+        _ => Err(Failure::usage("an agent has one kind, and several sections say what it is")
             .hint("leave all but one of them out, or make several agents")),
     }
 }

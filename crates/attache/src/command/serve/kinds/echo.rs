@@ -5,7 +5,7 @@ use attache::prelude::*;
 
 use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve};
 use crate::command::Failure;
-use crate::config::{self, NamedAgent};
+use crate::config::{self, NamedAgent, Problems};
 
 pub(super) struct EchoKind;
 
@@ -27,9 +27,7 @@ impl AgentKind for EchoKind {
         agent.echo.then_some(())
     }
 
-    fn check((): &(), _: &CheckContext<'_>) -> Result<(), Failure> {
-        Ok(())
-    }
+    fn check((): &(), _: &CheckContext<'_>, _: &mut Problems<'_>) {}
 
     async fn build((): (), request: BuildRequest) -> Result<BuiltAgent, Failure> {
         let card = Card::new("Echo", "Gives back what it gets")

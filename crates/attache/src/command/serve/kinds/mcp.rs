@@ -7,12 +7,11 @@ use attache_agents::mcp::{Mcp, McpError, McpServer};
 use futures::StreamExt;
 
 use super::{
-    AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, Unconnected, all, model,
-    passed_variables,
+    AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, Unconnected, model, passed_variables,
 };
 use crate::command::Failure;
 use crate::command::client::{mcp_login_hint, stored_mcp_login};
-use crate::config::{self, NamedAgent};
+use crate::config::{self, NamedAgent, Problems};
 
 pub(super) struct McpKind;
 
@@ -36,16 +35,17 @@ impl AgentKind for McpKind {
         agent.mcp.clone()
     }
 
-    fn check(mcp: &config::Mcp, _: &CheckContext<'_>) -> Result<(), Failure> {
-        let sampling = mcp.sampling.as_ref().map_or(Ok(()), |model| {
-            let useless = model.useless_for_sampling().map_or(Ok(()), |key| {
-                Err(Failure::usage(format!(
-                    "`sampling.{key}` has no effect: a model that answers an MCP server has none"
-                )))
-            });
-            all([useless, model::check_access(model)])
+    fn check(mcp: &config::Mcp, _: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        mcp.check(problems);
+        let Some(model) = &mcp.sampling else { return };
+        problems.section("sampling", |problems| {
+            for key in model.useless_for_sampling() {
+                let text =
+                    format!("`sampling.{key}` has no effect: a model that answers an MCP server has none");
+                problems.add([key], Failure::usage(text));
+            }
+            model::check_access(model, problems);
         });
-        all([mcp.options(None).map(|_| ()), sampling])
     }
 
     fn times(mcp: &config::Mcp) -> TurnTimes {

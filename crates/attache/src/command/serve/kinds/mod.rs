@@ -37,7 +37,7 @@ pub(super) use self::times::TurnTimes;
 use super::Serve;
 use super::tools::ToolSources;
 use crate::command::Failure;
-use crate::config::{self, CardOverrides, ConversationSettings, NamedAgent};
+use crate::config::{self, CardOverrides, ConversationSettings, NamedAgent, Problems};
 
 /// All kinds, in the order in which they are shown. Functions are not among them: they need an engine.
 pub(super) static KINDS: [RegisteredKind; 7] = [
@@ -76,14 +76,14 @@ pub(super) trait AgentKind: 'static {
     /// Whether a flag asks for an agent of this kind.
     fn is_asked_for(serve: &Serve) -> bool;
 
-    /// The settings of the agent at the root: the section of the file, with what the flags say.
+    /// The settings of the agent at the root: the section of the file, with what the flags say. An error is about the URL of the agent.
     fn at_root(serve: &Serve, file: &config::Settings) -> Result<Self::Settings, Failure>;
 
     /// The settings of a named agent, if it is of this kind.
     fn of_named(agent: &NamedAgent) -> Option<Self::Settings>;
 
-    /// Checks the settings, before the server takes a port.
-    fn check(settings: &Self::Settings, context: &CheckContext<'_>) -> Result<(), Failure>;
+    /// Checks the settings, before the server takes a port. The paths of errors are below the section.
+    fn check(settings: &Self::Settings, context: &CheckContext<'_>, problems: &mut Problems<'_>);
 
     /// Whether its agents can call other agents of the server.
     fn calls_agents(_settings: &Self::Settings) -> bool {
@@ -181,9 +181,9 @@ impl AgentSection {
         (self.kind.secret_files)(self)
     }
 
-    /// Checks the settings.
-    pub(super) fn check(&self, context: &CheckContext<'_>) -> Result<(), Failure> {
-        (self.kind.check)(self, context)
+    /// Checks the settings. The paths of errors are below the section.
+    pub(super) fn check(&self, context: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        (self.kind.check)(self, context, problems);
     }
 }
 
@@ -198,7 +198,7 @@ pub(crate) struct RegisteredKind {
     pub(super) is_asked_for: fn(&Serve) -> bool,
     at_root: fn(&Serve, &config::Settings) -> Result<AnySettings, Failure>,
     of_named: fn(&NamedAgent) -> Option<AnySettings>,
-    check: fn(&AgentSection, &CheckContext<'_>) -> Result<(), Failure>,
+    check: fn(&AgentSection, &CheckContext<'_>, &mut Problems<'_>),
     calls_agents: fn(&AgentSection) -> bool,
     times: fn(&AgentSection) -> TurnTimes,
     secret_files: fn(&AgentSection) -> Vec<PathBuf>,
@@ -217,7 +217,11 @@ impl RegisteredKind {
             is_asked_for: K::is_asked_for,
             at_root: |serve, file| Ok(Arc::new(K::at_root(serve, file)?)),
             of_named: |agent| Some(Arc::new(K::of_named(agent)?)),
-            check: |section, context| K::check(section.settings()?, context),
+            check: |section, context, problems| {
+                if let Some(settings) = problems.take_placed(section.settings()) {
+                    K::check(settings, context, problems);
+                }
+            },
             calls_agents: |section| section.settings().is_ok_and(K::calls_agents),
             times: |section| section.settings().map_or_else(|_| TurnTimes::default(), K::times),
             secret_files: |section| section.settings().map_or_else(|_| Vec::new(), K::secret_files),
@@ -348,15 +352,6 @@ fn passed_variables(serve: &Serve, file: &config::Settings, own: &[String]) -> V
     if *flag == file.acp.pass_environment { own.to_vec() } else { flag.clone() }
 }
 
-/// The failures of several checks.
-fn all<const N: usize>(checks: [Result<(), Failure>; N]) -> Result<(), Failure> {
-    let failures: Vec<_> = checks.into_iter().filter_map(Result::err).collect();
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::all(failures)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use attache::prelude::*;
@@ -384,9 +379,7 @@ mod tests {
             Some("good evening".to_owned())
         }
 
-        fn check(_: &String, _: &CheckContext<'_>) -> Result<(), Failure> {
-            Ok(())
-        }
+        fn check(_: &String, _: &CheckContext<'_>, _: &mut Problems<'_>) {}
 
         async fn build(text: String, request: BuildRequest) -> Result<BuiltAgent, Failure> {
             let agent = agent_fn(move |turn: Turn| {

@@ -8,12 +8,10 @@ use attache::core::Conversation;
 use attache::prelude::*;
 use attache_agents::model::Model;
 
-use super::{
-    AgentKind, AgentSection, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all, is_of_kind,
-};
+use super::{AgentKind, AgentSection, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, is_of_kind};
 use crate::command::Failure;
 use crate::command::serve::is_http;
-use crate::config::{self, HttpUrl, ModelTool, NamedAgent};
+use crate::config::{self, HttpUrl, ModelTool, NamedAgent, Problems};
 
 /// The environment variable with the key of the model at the root.
 pub(crate) const MODEL_KEY_VARIABLE: &str = "ATTACHE_MODEL_KEY";
@@ -31,10 +29,6 @@ impl AgentKind for ModelKind {
 
     fn at_root(serve: &Serve, file: &config::Settings) -> Result<config::Model, Failure> {
         let (flags, section) = (&serve.model, file.model.clone());
-        if let Some(url) = flags.model.as_ref().filter(|url| !is_http(url)) {
-            return Err(Failure::usage(format!("`--model {url}` is not an `http` or `https` URL"))
-                .hint("try `--model https://api.openai.com/v1`"));
-        }
         // The file of the flag comes first, then the environment, then the settings.
         let in_environment = || std::env::var(MODEL_KEY_VARIABLE).ok().map(config::Masked);
         let key = match &flags.model_key_file {
@@ -54,8 +48,9 @@ impl AgentKind for ModelKind {
         agent.model.clone()
     }
 
-    fn check(model: &config::Model, context: &CheckContext<'_>) -> Result<(), Failure> {
-        all([check_access(model), check_tools(model, context).map_err(Failure::usage)])
+    fn check(model: &config::Model, context: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        check_access(model, problems);
+        check_tools(model, context, problems);
     }
 
     fn calls_agents(model: &config::Model) -> bool {
@@ -95,65 +90,82 @@ pub(super) fn without_tools(model: &config::Model, rules: Conversation) -> Resul
 }
 
 /// Checks the tools of a model.
-fn check_tools(model: &config::Model, context: &CheckContext<'_>) -> Result<(), String> {
-    for tool in model.tools() {
-        match &tool {
-            ModelTool::Mcp(name) => {
-                let agent = context.named.get(name);
-                if !agent.is_some_and(|agent| is_of_kind(agent, AgentSection::offers_tools)) {
-                    return Err(format!(
-                        "the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`"
-                    ));
-                }
-            }
-            ModelTool::Agent(name) => match context.named.get(name) {
-                None => return Err(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
-                // Two agents that call each other would never end.
-                Some(agent) if is_of_kind(agent, AgentSection::calls_agents) => {
-                    return Err(format!("the tool `{tool}` is an agent that calls other agents itself"));
-                }
-                Some(_) => {}
-            },
-            ModelTool::Functions if context.has_functions => {}
-            ModelTool::Functions => {
-                return Err("the tool `functions` needs `agent: functions`".to_owned());
-            }
+fn check_tools(model: &config::Model, context: &CheckContext<'_>, problems: &mut Problems<'_>) {
+    for (index, tool) in model.tools().iter().enumerate() {
+        let name = match tool {
+            ModelTool::Mcp(name) | ModelTool::Agent(name) => Some(name),
+            ModelTool::Functions => None,
+        };
+        if name.is_some_and(|name| problems.is_wrong(&format!("agents.{name}"))) {
+            continue;
+        }
+        if let Some(flaw) = tool_flaw(tool, context) {
+            problems.add([&format!("tools[{index}]"), "tools"], Failure::usage(flaw));
         }
     }
-    Ok(())
+}
+
+/// Why a model cannot have a tool, if it cannot.
+fn tool_flaw(tool: &ModelTool, context: &CheckContext<'_>) -> Option<String> {
+    let is = |name: &String, test| context.named.get(name).map(|agent| is_of_kind(agent, test));
+    match tool {
+        ModelTool::Mcp(name) => (is(name, AgentSection::offers_tools) != Some(true))
+            .then(|| format!("the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`")),
+        ModelTool::Agent(name) => match is(name, AgentSection::calls_agents) {
+            None => Some(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
+            // Two agents that call each other would never end.
+            Some(true) => Some(format!("the tool `{tool}` is an agent that calls other agents itself")),
+            Some(false) => None,
+        },
+        ModelTool::Functions => {
+            (!context.has_functions).then(|| "the tool `functions` needs `agent: functions`".to_owned())
+        }
+    }
 }
 
 /// Checks the URL of the API and its key. A key is only sent over TLS, or to this machine.
-pub(super) fn check_access(model: &config::Model) -> Result<(), Failure> {
-    let (endpoint, key) = (endpoint(model), key(model));
-    let is_safe = match (&endpoint, &key) {
-        (Ok((url, _)), Ok(Some(_))) => {
-            let address: Result<Address, _> = url.split(['?', '#']).next().unwrap_or(url).parse();
-            address.map(|_| ()).map_err(|error| Failure::usage(format!("the key of the model: {error}")))
-        }
-        (Ok(_), Ok(None)) | (Err(_), _) | (_, Err(_)) => Ok(()),
-    };
-    all([endpoint.map(|_| ()), key.map(|_| ()), is_safe])
+pub(super) fn check_access(model: &config::Model, problems: &mut Problems<'_>) {
+    let url = problems.take(["url"], url(model));
+    if model.url.is_some() {
+        problems.take(["name"], name(model));
+    }
+    let key = problems.take(["key-file"], key(model)).flatten();
+    if let (Some(url), Some(_)) = (url, key) {
+        let address: Result<Address, _> = url.split(['?', '#']).next().unwrap_or(url).parse();
+        let failure = |error| Failure::usage(format!("the key of the model: {error}"));
+        problems.take(["url"], address.map_err(failure));
+    }
 }
 
 /// The URL of the API and the name of the model.
 pub(super) fn endpoint(model: &config::Model) -> Result<(&str, &str), Failure> {
-    match (&model.url, &model.name) {
-        (Some(url), Some(name)) => Ok((&url.0.0, name)),
-        (Some(_), None) => Err(Failure::usage("the name of the model is missing")
-            .hint("name it with `--model-name NAME`, or with `model.name` in the configuration file")),
-        (None, _) => Err(Failure::usage("`agent` is `model`, and no endpoint is named").hint(
+    Ok((url(model)?, name(model)?))
+}
+
+fn url(model: &config::Model) -> Result<&str, Failure> {
+    match model.url.as_ref().map(|url| url.0.0.as_str()) {
+        Some(url) if is_http(url) => Ok(url),
+        // One of a flag is not checked before.
+        Some(url) => Err(Failure::usage(format!("`{url}` is not an `http` or `https` URL"))
+            .hint("try `--model https://api.openai.com/v1`")),
+        None => Err(Failure::usage("no endpoint is named").hint(
             "name it with `--model https://api.openai.com/v1`, or with `model.url` in the configuration file",
         )),
     }
 }
 
+fn name(model: &config::Model) -> Result<&str, Failure> {
+    model.name.as_deref().ok_or_else(|| {
+        Failure::usage("the name of the model is missing")
+            .hint("name it with `--model-name NAME`, or with `model.name` in the configuration file")
+    })
+}
+
 /// The key of the API: from its file, or from the settings.
 fn key(model: &config::Model) -> Result<Option<String>, Failure> {
     let Some(path) = &model.key_file else { return Ok(model.key.as_ref().map(|key| key.0.clone())) };
-    let key = std::fs::read_to_string(path).map_err(|error| {
-        Failure::usage(format!("`--model-key-file {}` cannot be read: {error}", path.display()))
-    })?;
+    let key = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("`{}` cannot be read: {error}", path.display())))?;
     match key.trim() {
         "" => Err(Failure::usage(format!("there is no key in `{}`", path.display()))),
         key => Ok(Some(key.to_owned())),

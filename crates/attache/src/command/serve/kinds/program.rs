@@ -3,9 +3,9 @@
 use attache::prelude::*;
 use attache_agents::program::{Program, Protocol};
 
-use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, all, passed_variables};
+use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, passed_variables};
 use crate::command::Failure;
-use crate::config::{self, CommandLine, NamedAgent};
+use crate::config::{self, CommandLine, NamedAgent, Problems};
 
 pub(super) struct ProgramKind;
 
@@ -31,26 +31,26 @@ impl AgentKind for ProgramKind {
         agent.program.clone()
     }
 
-    fn check(program: &config::Program, _: &CheckContext<'_>) -> Result<(), Failure> {
-        let counts_tokens = program.budget.as_ref().is_some_and(|budget| budget.tokens.is_some());
-        let budget = match counts_tokens {
-            true => Err(Failure::usage("a program uses no tokens: its `budget` can have a `time` only")),
-            false => Ok(()),
-        };
-        let workspace = match program.missing_workspace() {
-            Some(path) => Err(Failure::usage(format!("`{}` is not a directory", path.display()))
-                .hint("name an existing directory with `--workspace PATH`, or leave it out")),
-            None if program.is_json() => Ok(()),
-            None => match (&program.workspace, &program.data_directory) {
-                (None, None) => Ok(()),
-                (Some(_), _) | (None, Some(_)) => {
-                    let text = "`workspace` and `data-directory` of a program need `protocol: json`";
-                    Err(Failure::usage(text)
-                        .hint("`directory` is the working directory of a program with text"))
-                }
-            },
-        };
-        all([budget, workspace, command(program).map(|_| ())])
+    fn check(program: &config::Program, _: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        problems.take(["command"], command(program));
+        if program.budget.as_ref().is_some_and(|budget| budget.tokens.is_some()) {
+            let text = "a program uses no tokens: its `budget` can have a `time` only";
+            problems.add(["budget.tokens"], Failure::usage(text));
+        }
+        if let Some(path) = program.missing_workspace() {
+            let failure = Failure::usage(format!("`{}` is not a directory", path.display()));
+            problems.add(
+                ["workspace"],
+                failure.hint("name an existing directory with `--workspace PATH`, or leave it out"),
+            );
+        }
+        let of_conversations =
+            [("workspace", &program.workspace), ("data-directory", &program.data_directory)];
+        for (key, _) in of_conversations.iter().filter(|(_, path)| path.is_some() && !program.is_json()) {
+            let text = "`workspace` and `data-directory` of a program need `protocol: json`";
+            let hint = "`directory` is the working directory of a program with text";
+            problems.add([key, "protocol"], Failure::usage(text).hint(hint));
+        }
     }
 
     fn times(program: &config::Program) -> TurnTimes {
@@ -88,7 +88,7 @@ impl AgentKind for ProgramKind {
 
 fn command(program: &config::Program) -> Result<&CommandLine, Failure> {
     program.command.as_ref().ok_or_else(|| {
-        Failure::usage("`agent` is `program`, and no program is named").hint(
+        Failure::usage("no program is named").hint(
             "name it with `--program './agent.py'`, or with `program.command` in the configuration file",
         )
     })

@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use super::{AgentKind, BuildRequest, BuiltAgent, CheckContext, Serve, TurnTimes, Unconnected};
 use crate::command::{Failure, redis_credentials};
-use crate::config::{self, AgentUrl, NamedAgent};
+use crate::config::{self, AgentUrl, NamedAgent, Problems};
 
 pub(super) struct RemoteKind;
 
@@ -27,7 +27,7 @@ impl AgentKind for RemoteKind {
         let url = serve.remote.remote.as_deref().map(|url| {
             let parsed: Result<AgentUrl, _> = url.parse();
             parsed.map(config::FromText).map_err(|expected| {
-                Failure::usage(format!("`--remote {url}` is not the address of an agent: {expected}"))
+                Failure::usage(format!("`{url}` is not the address of an agent: {expected}"))
             })
         });
         let url = url.transpose()?;
@@ -38,8 +38,9 @@ impl AgentKind for RemoteKind {
         agent.remote.clone()
     }
 
-    fn check(remote: &config::Remote, _: &CheckContext<'_>) -> Result<(), Failure> {
-        remote.url().map(|_| ())
+    fn check(remote: &config::Remote, _: &CheckContext<'_>, problems: &mut Problems<'_>) {
+        problems.take(["url"], remote.url());
+        problems.take(["redis"], remote.redis());
     }
 
     fn times(remote: &config::Remote) -> TurnTimes {

@@ -7,7 +7,7 @@ use futures::StreamExt;
 
 use super::{AgentKind, AgentSection, BuildRequest, BuiltAgent, CheckContext, Serve, is_of_kind};
 use crate::command::Failure;
-use crate::config::{self, NamedAgent};
+use crate::config::{self, NamedAgent, Problems};
 
 pub(super) struct RouterKind;
 
@@ -29,35 +29,43 @@ impl AgentKind for RouterKind {
         agent.router.clone()
     }
 
-    fn check(router: &config::Router, context: &CheckContext<'_>) -> Result<(), Failure> {
+    fn check(router: &config::Router, context: &CheckContext<'_>, problems: &mut Problems<'_>) {
         let is_router = |agent: &NamedAgent| is_of_kind(agent, AgentSection::uses_others);
         let routes = |agent: &NamedAgent| !is_router(agent) && !agent.has_own_callers();
         if context.is_root && !context.named.values().any(routes) {
-            return Err(Failure::usage("`agent` is `router`, and there are no agents to pass messages to")
-                .hint("define them below `agents` in the configuration file, without `auth` of their own"));
+            if !problems.is_wrong("agents") {
+                let failure = Failure::usage("there are no agents to pass messages to");
+                problems.add(
+                    [""],
+                    failure.hint(
+                        "define them below `agents` in the configuration file, without `auth` of their own",
+                    ),
+                );
+            }
+            return;
         }
-        let options = router.options();
         let not_routed =
             |name: &str| Failure::usage(format!("there is no agent `{name}` that is not a router itself"));
-        let failures = options.agents().filter_map(|name| match context.named.get(name) {
-            None if context.is_root => Some(context.no_agent(name)),
-            None => Some(not_routed(name)),
-            // A router to a router could pass a message on for ever.
-            Some(agent) if is_router(agent) => Some(not_routed(name)),
-            Some(agent) if agent.has_own_callers() => Some(
-                Failure::usage(format!(
+        for (place, name) in router.agents() {
+            if problems.is_wrong(&format!("agents.{name}")) {
+                continue;
+            }
+            let failure = match context.named.get(name) {
+                None if context.is_root => context.no_agent(name),
+                None => not_routed(name),
+                // A router to a router could pass a message on for ever.
+                Some(agent) if is_router(agent) => not_routed(name),
+                Some(agent) if agent.has_own_callers() => Failure::usage(format!(
                     "the agent `{name}` has `auth` of its own, and a router would let in other callers"
                 ))
                 .hint(format!(
                     "callers reach it at `/agents/{name}`; without `auth` it has the callers of the server"
                 )),
-            ),
-            Some(_) => None,
-        });
-        let failures: Vec<_> = failures.collect();
-        match failures.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::all(failures)),
+                Some(_) => continue,
+            };
+            // Without an item that is wrong, the numbers in the list are not those in the file.
+            let list = place.split('[').next().unwrap_or(&place);
+            problems.add([&place, list], failure);
         }
     }
 
