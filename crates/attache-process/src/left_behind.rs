@@ -14,6 +14,9 @@ use rustix::process::{
 /// How often the processes are searched, because they can start others meanwhile.
 const MAX_SEARCHES: usize = 10;
 
+/// The first and the longest pause for a process that replaces its program, which takes long only if the processors are busy.
+const EXEC_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+
 /// In this time a system does not use all numbers of processes, so that later processes have higher numbers.
 const SHORT_RUN: Duration = Duration::from_secs(1);
 
@@ -55,13 +58,26 @@ fn later_than(pid: Pid) -> Option<std::ops::RangeInclusive<i32>> {
 fn search(first: Option<std::ops::RangeInclusive<i32>>, mark: &str) -> Vec<Pid> {
     let mut killed = Vec::new();
     let mut candidates = first.map_or_else(all, |range| range.filter_map(Pid::from_raw).collect());
+    let (mut pause, longest) = EXEC_PAUSE;
     for _ in 0..MAX_SEARCHES {
-        let found: Vec<Pid> = candidates.into_iter().filter(|pid| kill_marked(*pid, mark)).collect();
-        if found.is_empty() {
-            break;
+        let (mut found, mut unknown) = (Vec::new(), Vec::new());
+        for pid in candidates {
+            match kill_marked(pid, mark) {
+                Mark::Own => found.push(pid),
+                Mark::Unknown => unknown.push(pid),
+                Mark::Other => {}
+            }
         }
+        candidates = match (found.is_empty(), unknown.is_empty()) {
+            (false, _) => all(),
+            (true, false) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(longest);
+                unknown
+            }
+            (true, true) => break,
+        };
         killed.extend(found);
-        candidates = all();
     }
     killed
 }
@@ -72,30 +88,47 @@ fn all() -> Vec<Pid> {
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// Kills a process if it has the mark. Returns whether it was killed.
-fn kill_marked(pid: Pid, mark: &str) -> bool {
-    if !has_mark(pid, mark) {
-        return false;
-    }
-    let kill = || -> io::Result<bool> {
+/// Kills a process if it has the mark, and returns the mark.
+fn kill_marked(pid: Pid, mark: &str) -> Mark {
+    let kill = || -> io::Result<Mark> {
+        let found = mark_of(pid, mark);
+        if found != Mark::Own {
+            return Ok(found);
+        }
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         // Its number can belong to another process by now.
-        if !has_mark(pid, mark) {
-            return Ok(false);
+        let found = mark_of(pid, mark);
+        if found == Mark::Own {
+            pidfd_send_signal(process, Signal::KILL)?;
         }
-        pidfd_send_signal(process, Signal::KILL)?;
-        Ok(true)
+        Ok(found)
     };
     kill().unwrap_or_else(|error| {
         tracing::debug!(%error, "a process that a program left behind could not be killed");
-        false
+        Mark::Other
     })
 }
 
-/// Whether a process has the mark. The environment of a process that has ended is empty, and that of other users cannot be read.
-fn has_mark(pid: Pid, mark: &str) -> bool {
-    let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-    environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()))
+/// Whether a process has the mark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Own,
+    /// It has another one or none, has ended, or belongs to another user, whose environments cannot be read.
+    Other,
+    /// It runs and has no environment. The system shows it so for a moment while the process replaces its program.
+    Unknown,
+}
+
+fn mark_of(pid: Pid, mark: &str) -> Mark {
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    let Ok(environment) = std::fs::read(format!("{process}/environ")) else { return Mark::Other };
+    if environment.is_empty() {
+        // A process that has ended has no program.
+        let runs = std::fs::read_link(format!("{process}/exe")).is_ok();
+        return if runs { Mark::Unknown } else { Mark::Other };
+    }
+    let has_mark = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+    if has_mark { Mark::Own } else { Mark::Other }
 }
 
 /// Whether processes whose parent has ended become children of this process, as in a container whose first process it is.
