@@ -101,7 +101,9 @@ impl Pipe {
         let mut ended = Some(ended);
         // A read without bytes is the end of the input.
         let stream = InspectReader::new(stream, move |read: &[u8]| {
-            if let (true, Some(ended)) = (read.is_empty(), ended.take()) {
+            if read.is_empty()
+                && let Some(ended) = ended.take()
+            {
                 let _ = ended.send(());
             }
         });

@@ -382,3 +382,27 @@ async fn a_client_that_has_only_stopped_sending_gets_the_rest_of_its_stream() {
     }
     assert!(last.contains(r#""final":true"#), "{last}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_over_lines_ends_with_the_input_of_its_client() {
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let agent = agent_fn(|turn: Turn| async move { turn.ask("which one?").await });
+    let listening = Server::new(agent).lines(theirs).listen().await.unwrap();
+    let serving = tokio::spawn(listening.run_until(std::future::pending()));
+    let (reader, mut writer) = tokio::io::split(ours);
+    let mut answers = BufReader::new(reader).lines();
+    let ask = |method: &str, params: Value| {
+        json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string() + "\n"
+    };
+    let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]});
+    writer.write_all(ask("SendMessage", json!({"message": message})).as_bytes()).await.unwrap();
+    let sent: Value = serde_json::from_str(&answers.next_line().await.unwrap().unwrap()).unwrap();
+    let id = &sent["result"]["task"]["id"];
+    writer.write_all(ask("SubscribeToTask", json!({"id": id})).as_bytes()).await.unwrap();
+    let first = answers.next_line().await.unwrap().unwrap();
+    assert!(first.contains("TASK_STATE_INPUT_REQUIRED"), "{first}");
+    // The task waits for an answer, so the stream would never end.
+    writer.shutdown().await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), serving).await;
+    ended.expect("the server ends with its client").unwrap().unwrap();
+}
