@@ -67,7 +67,7 @@ async fn deliveries_that_wait_in_the_queue_are_listed_with_what_they_wait_for() 
         let listed = listed["deliveries"].as_array().expect("a list").iter();
         listed.map(|job| job["state"].as_str().expect("a state").to_owned()).collect()
     };
-    // Nobody has used the queue.
+    // The queue was never used.
     assert_eq!(list(&[]).await.stdout, "no delivery of the queue is pending\n");
     let served = Served::start(&["--config", &file]).await;
     let task = send(&served.url, &receiver, "hello").await;
