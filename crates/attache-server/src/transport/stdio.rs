@@ -6,14 +6,14 @@
 //! Two threads read and write. They are not threads of the runtime, which would wait for a read that never returns when it stops.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio_util::io::InspectReader;
 
 use super::exchange::Channel;
 use super::idle::{Busy, Connections};
@@ -98,15 +98,7 @@ impl Pipe {
         let _busy = Busy::new(&member.activity());
         let channel = Channel::local(http.clone(), BINDING, peer);
         let (ended, end) = oneshot::channel();
-        let mut ended = Some(ended);
-        // A read without bytes is the end of the input.
-        let stream = InspectReader::new(stream, move |read: &[u8]| {
-            if read.is_empty()
-                && let Some(ended) = ended.take()
-            {
-                let _ = ended.send(());
-            }
-        });
+        let stream = NoticeEnd { stream, ended: Some(ended) };
         let drain = http.drain();
         {
             let mut serving = pin!(lines::serve(
@@ -166,4 +158,42 @@ async fn orphaned(parent: Option<i32>) {
 #[cfg(not(unix))]
 async fn orphaned(_: Option<i32>) {
     std::future::pending().await
+}
+
+/// A stream that reports when its input has ended or failed.
+struct NoticeEnd {
+    stream: Box<dyn Duplex>,
+    ended: Option<oneshot::Sender<()>>,
+}
+
+impl AsyncRead for NoticeEnd {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_ready()
+            && buffer.filled().len() == before
+            && let Some(ended) = self.ended.take()
+        {
+            let _ = ended.send(());
+        }
+        read
+    }
+}
+
+impl AsyncWrite for NoticeEnd {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
